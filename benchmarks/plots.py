@@ -1,12 +1,16 @@
-"""Three pictures from a results file: throughput against clients, latency at low load, web servers.
+"""The pictures of the results: throughput against clients, latency at low load, web servers, gains.
 
-report.py runs it in the environment with matplotlib: `plots.py RESULTS.json FOLDER`.
+report.py runs it in the environment with matplotlib: `plots.py RESULTS_FOLDER FOLDER`. Each picture
+names the SHA-256 of its results file, so that a test sees an old one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -22,10 +26,12 @@ matplotlib.rcParams.update(
     }
 )
 
-from figures import Results  # noqa: E402
+from figures import Figure, Results, Row  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.figure import Figure as PltFigure  # noqa: E402
+from parts import Part, rows_of  # noqa: E402
+from plan import EAGER, PARTS  # noqa: E402
 
 CLIENTS = (1, 16, 128)
 COLOURS = {
@@ -49,6 +55,7 @@ NAMES = {
     "mosec": "mosec, 1 ms",
 }
 Bar = tuple[str, str, float | None]  # peer, label, value
+Baseline = Callable[[Figure, Results], float | None]
 
 
 def lines(axes: Axes, results: Results, model: str, title: str) -> None:
@@ -67,14 +74,14 @@ def lines(axes: Axes, results: Results, model: str, title: str) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
-def throughput(results: Results, folder: Path) -> None:
+def throughput(results: Results) -> PltFigure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
     lines(left, results, "noop", "no-op model")
     lines(right, results, "model", "model of 5 ms + 0.2 ms per item, batch 64")
     left.set_ylabel("requests per second")
     if left.lines:
         left.legend(fontsize=8)
-    save(figure, folder / "throughput.svg")
+    return figure
 
 
 def bars(axes: Axes, values: list[Bar], title: str, unit: str, *, log: bool = False) -> None:
@@ -97,7 +104,7 @@ def bars(axes: Axes, values: list[Bar], title: str, unit: str, *, log: bool = Fa
     axes.set(title=title, xlabel=unit, xscale="log" if log and measured else "linear")
 
 
-def latency(results: Results, folder: Path) -> None:
+def latency(results: Results) -> PltFigure:
     figure, axes = plt.subplots(1, 3, figsize=(12, 2.8))
     panels = (
         ("threads-noop-1", "p50_ms", "no-op, one client, p50", True),
@@ -108,10 +115,10 @@ def latency(results: Results, folder: Path) -> None:
         peers = results.medians.get(case, {})
         values: list[Bar] = [(peer, NAMES[peer], results.get(case, peer, metric)) for peer in peers]
         bars(panel, values, title, "milliseconds" + (" (log)" if log else ""), log=log)
-    save(figure, folder / "latency.svg")
+    return figure
 
 
-def web(results: Results, folder: Path) -> None:
+def web(results: Results) -> PltFigure:
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
     fronts = (
         ("flask-gthread", "Flask, gunicorn gthread", ("original-0.1", "original-0.001")),
@@ -127,22 +134,66 @@ def web(results: Results, folder: Path) -> None:
                 value = results.get(case, peer, f"per_s@{connections}")
                 values.append((peer, f"{front}: {NAMES[peer]}", value))
         bars(panel, values, f"model, {connections} connections", "requests per second")
-    save(figure, folder / "web.svg")
+    return figure
 
 
-def save(figure: Figure, path: Path) -> None:
+def gains(rows: Sequence[Row], results: Results, baseline: Baseline, title: str) -> PltFigure:
+    """Horizontal bars for the figures of each row that the baseline has, too."""
+    shown = []  # label, ratio
+    for row in rows:
+        ratios = []
+        for figure in row.figures:
+            ours, other = figure.our_value(results), baseline(figure, results)
+            if ours and other and min(ours, other) > 0 and not figure.is_ours_only:
+                ratios.append(other / ours if figure.low else ours / other)
+        names = ["\n".join(textwrap.wrap(row.name, 64)), *[""] * len(ratios)]
+        shown += list(zip(names, ratios, strict=False))
+    figure, axes = plt.subplots(figsize=(9, 0.5 + 0.34 * len(shown)))
+    values: list[Bar] = [("ours", label, ratio) for label, ratio in shown]
+    bars(axes, values, "", title, log=True)
+    axes.axvline(1, color="#999999", linewidth=0.8)
+    axes.xaxis.set_major_formatter("{x:g}")
+    return figure
+
+
+def original(figure: Figure, results: Results) -> float | None:
+    return figure.original_value(results)
+
+
+def eager(figure: Figure, results: Results) -> float | None:
+    return results.get(figure.case, EAGER, figure.metric)
+
+
+def save(figure: PltFigure, path: Path, source: Path) -> None:
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
     figure.tight_layout()
-    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None, "Source": digest})
     plt.close(figure)
 
 
 def main() -> None:
-    results = Results(json.loads(Path(sys.argv[1]).read_text())["medians"])
     folder = Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    throughput(results, folder)
-    latency(results, folder)
-    web(results, folder)
+    for name in PARTS:
+        source = Path(sys.argv[1]) / f"{name}.json"
+        if source.exists():
+            data = json.loads(source.read_text())
+            for plot, figure in drawn(name, data, Results(data["medians"])):
+                save(figure, folder / f"{plot}.svg", source)
+
+
+def drawn(name: str, data: Part, results: Results) -> Iterator[tuple[str, PltFigure]]:
+    """The pictures of a part, with their names."""
+    factor = "times as good as service_streamer 0.1.2 (log)"
+    if name == "local":
+        yield "throughput", throughput(results)
+        yield "latency", latency(results)
+        yield "web", web(results)
+    elif name in ("processes", "redis"):
+        yield name, gains(rows_of(data), results, original, factor)
+    elif name == "native":
+        factor = "times as good as the same torch module in a Python function (log)"
+        yield name, gains(rows_of(data), results, eager, factor)
 
 
 if __name__ == "__main__":

@@ -3,92 +3,23 @@
 `python benchmarks/report.py` writes RESULTS.md and the plots again from the JSON files.
 """
 
-# ruff: noqa: RUF001 - the tables use typographic signs
-
 from __future__ import annotations
 
 import argparse
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
 from pathlib import Path
-from typing import Any
 
+import site_pages
 import venvs
-from figures import Figure, Results, Row
-from plan import BARE, PARTS, part_of
-from rows_monitoring import MONITORING_ROWS
-from rows_native import NATIVE_ROWS
-from rows_processes import PROCESS_ROWS
-from rows_redis import REDIS_ROWS
-from rows_slo import SLO_ROWS
-from rows_threads import THREAD_ROWS
+from cells import NONE, gains, joined, number, peer_cell
+from figures import Results
+from parts import Part, heading, rows_of
+from plan import PARTS, part_of
 
 HERE = Path(__file__).resolve().parent
-NONE = "–"
 VERDICTS = {True: "yes", False: "**no**", None: NONE}
-SHOWN_VERSIONS = (
-    "batched",
-    "mosec",
-    "litserve",
-    "bentoml",
-    "flask",
-    "gunicorn",
-    "granian",
-    "fastapi",
-    "uvicorn",
-    "uvloop",
-)
-
-
-def number(value: float | None, unit: str) -> str:
-    if value is None:
-        return NONE
-    if unit == "ms":
-        return f"{value:.3f} ms" if value < 1 else f"{value:.2f} ms"
-    if unit == "x":
-        return f"{value:.2f}"
-    if unit == "count":
-        return f"{value:.3g}"
-    if value >= 1e6:
-        return f"{value / 1e6:.2f} M/s"
-    return f"{value / 1e3:.1f} k/s" if value >= 1e4 else f"{value:,.0f}/s"
-
-
-def joined(values: Sequence[float | None], figures: Sequence[Figure]) -> str:
-    if all(value is None for value in values):
-        return NONE
-    pairs = zip(values, figures, strict=True)
-    return " / ".join(f"{number(value, f.unit)} {f.label}".strip() for value, f in pairs)
-
-
-def gain(figure: Figure, results: Results) -> str:
-    """The improvement over the original, as a factor of latency or throughput."""
-    ours, original = figure.our_value(results), figure.original_value(results)
-    if not ours or not original:
-        return NONE
-    ratio = original / ours if figure.low else ours / original
-    return f"{ratio:,.0f}×" if ratio >= 10 else f"{ratio:.2f}×"
-
-
-def gains(row: Row, results: Results) -> str:
-    shown = [gain(figure, results) for figure in row.figures]
-    return NONE if set(shown) == {NONE} else " / ".join(shown)
-
-
-def peer_cell(row: Row, results: Results) -> str:
-    cells = []
-    for peer in row.peers:
-        figures = [figure for figure in row.figures if not figure.is_ours_only]
-        values = [results.get(figure.case, peer, figure.metric) for figure in figures]
-        if any(value is not None for value in values):
-            name = "bare sleep" if peer == BARE else peer
-            cells.append(f"{name}: {joined(values, figures)}")
-    return "; ".join(cells) or NONE
-
-
-Part = Mapping[str, Any]
-"""The content of results/<part>.json: the cases of one part, and how they were measured."""
 
 
 def targets_table(data: Part) -> list[str]:
@@ -96,16 +27,7 @@ def targets_table(data: Part) -> list[str]:
     results = Results(data["medians"])
     lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row in (
-        *THREAD_ROWS,
-        *PROCESS_ROWS,
-        *REDIS_ROWS,
-        *MONITORING_ROWS,
-        *SLO_ROWS,
-        *NATIVE_ROWS,
-    ):
-        if not any(figure.case in data["cases"] for figure in row.figures):
-            continue
+    for row in rows_of(data):
         compared = [figure for figure in row.figures if not figure.is_ours_only]
         originals = joined([f.original_value(results) for f in compared], compared)
         ours = joined([f.our_value(results) for f in row.figures], row.figures)
@@ -140,33 +62,7 @@ def everything_table(data: Part) -> list[str]:
     return lines
 
 
-def heading(data: Part) -> list[str]:
-    machine = data["machine"]
-    versions: dict[str, str] = {}
-    for name in ("ours", "original", "batched", "mosec", "litserve", "bentoml"):
-        versions |= data["versions"].get(name, {})
-    shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN_VERSIONS if name in versions)
-    package = data["package"]
-    kind = "one short run" if data["quick"] else f"medians of {data['runs']} runs"
-    how = f"`{data['command']}` in {data['minutes']} minutes: {kind}"
-    lines = [
-        f"Measured {data['date'][:10]} by {how}.",
-        "",
-        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-        f"Linux {machine['kernel']}, CPython {machine['python']}; "
-        f"load average before the run {machine['load_before']}.",
-        "",
-        f"Versions: ours {package['version']} ({package['commit']}), original 0.1.2, {shown}.",
-        "",
-    ]
-    if data["skipped"]:
-        lines.append("Not measured:")
-        lines += [f"- {what}: {' '.join(why.split())}" for what, why in data["skipped"].items()]
-        lines.append("")
-    return lines
-
-
-def markdown(parts: Mapping[str, Part]) -> str:
+def markdown(parts: dict[str, Part]) -> str:
     lines = ["# Benchmark results", ""]
     lines += ["How to run it and how to read it: [README.md](README.md). Ratio: ours against the"]
     lines += ["better of the original's variants (max_latency 0.1 and 0.005 s), above 1 is better."]
@@ -219,16 +115,39 @@ def write(data: Part, out: Path) -> None:
     print(f"\n{out / 'RESULTS.md'}")
 
 
-def publish(out: Path) -> None:
-    """Write RESULTS.md and the plots of all existing parts."""
+def load(out: Path) -> dict[str, Part]:
+    """The existing parts."""
     files = {name: out / "results" / f"{name}.json" for name in PARTS}
-    parts = {name: json.loads(f.read_text()) for name, f in files.items() if f.exists()}
+    return {name: json.loads(f.read_text()) for name, f in files.items() if f.exists()}
+
+
+def publish(out: Path) -> None:
+    """Write RESULTS.md, the pages of the site and the plots of all existing parts."""
+    parts = load(out)
     (out / "RESULTS.md").write_text(markdown(parts))
-    if "local" in parts:
-        draw(files["local"], out / "plots")
+    if out == HERE:
+        for path, text in site_pages.pages(parts).items():
+            path.write_text(text)
+    if parts:
+        draw(out / "results", out / "plots")
+
+
+def differing() -> list[str]:
+    """The published pages that are not what the results say."""
+    parts = load(HERE)
+    pages = {HERE / "RESULTS.md": markdown(parts), **site_pages.pages(parts)}
+    return [
+        str(path.relative_to(HERE.parent))
+        for path, text in pages.items()
+        if not path.exists() or path.read_text() != text
+    ]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE)
-    publish(parser.parse_args().out)
+    parser.add_argument("--check", action="store_true", help="name the pages that are not current")
+    arguments = parser.parse_args()
+    if arguments.check:
+        sys.exit("\n".join(differing()) or 0)
+    publish(arguments.out)

@@ -75,7 +75,7 @@ def run(*command: str) -> None:
 
 def our_version() -> str:
     try:
-        return metadata.version("service-streamer")
+        return metadata.version("service-streamer-ng")
     except metadata.PackageNotFoundError:
         return "not installed"
 
