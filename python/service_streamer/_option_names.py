@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
@@ -52,11 +53,10 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
 
 
 def _options_of(kind: str) -> Collection[str]:
-    import inspect
+    import inspect  # only for a message
 
-    import service_streamer
-
-    return inspect.signature(getattr(service_streamer, kind)).parameters
+    package = sys.modules[__package__]  # it imports this module
+    return inspect.signature(getattr(package, kind)).parameters
 
 
 def _closest(name: str, known: Collection[str]) -> str | None:

@@ -122,7 +122,7 @@ def test_progress_without_tqdm_names_the_extra(streamers, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("tqdm")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without_tqdm)
-    with pytest.raises(ImportError, match=r"service-streamer\[progress\]"):
+    with pytest.raises(ImportError, match=r"service-streamer-ng\[progress\]"):
         streamers().map([1], progress=True)
 
 
