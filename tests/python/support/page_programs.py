@@ -107,11 +107,11 @@ class Programs:
         return place, f":{self._kept[-1].getsockname()[1]}"
 
     def end(self):
-        """Interrupt the servers as Ctrl-C does, the last one first, and wait for their ends."""
+        """End the servers, the last one first, and wait until they have ended."""
         stuck = []
         for server in reversed(self._servers):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(server.pid, signal.SIGINT)
+                os.killpg(server.pid, signal.SIGTERM)
         for server in self._servers:
             try:
                 server.wait(LONG)
@@ -120,4 +120,4 @@ class Programs:
                 stuck.append(server.args[-1])
         for keeper in self._kept:
             keeper.close()
-        assert not stuck, f"not ended by Ctrl-C: {stuck}"
+        assert not stuck, f"not ended by SIGTERM: {stuck}"
