@@ -1,5 +1,6 @@
 """The programs and servers that the snippets of a page start."""
 
+import contextlib
 import os
 import re
 import signal
@@ -106,15 +107,17 @@ class Programs:
         return place, f":{self._kept[-1].getsockname()[1]}"
 
     def end(self):
-        """Interrupt the servers as Ctrl-C does, and wait for their ends."""
+        """End the servers, the last one first, and wait until they have ended."""
+        stuck = []
+        for server in reversed(self._servers):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
         for server in self._servers:
             try:
-                os.killpg(server.pid, signal.SIGINT)
                 server.wait(LONG)
-            except ProcessLookupError:
-                pass
             except subprocess.TimeoutExpired:
                 os.killpg(server.pid, signal.SIGKILL)
-                raise
+                stuck.append(server.args[-1])
         for keeper in self._kept:
             keeper.close()
+        assert not stuck, f"not ended by SIGTERM: {stuck}"

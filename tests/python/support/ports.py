@@ -5,16 +5,16 @@ import socket
 BUS = 10_000  # the nodes of a cluster talk to each other by a port so much higher than their own
 
 
-def reserve_port():
+def reserve_port(host="127.0.0.1"):
     """Bind a socket to a free port, that nobody else gets it until that is closed.
 
     A server of the test may listen there all the same: the socket does not, and both may share the
-    address.
+    address. With the host "", the server may listen at all addresses.
     """
     while True:
         keeper = socket.socket()
         _share(keeper)
-        keeper.bind(("127.0.0.1", 0))
+        keeper.bind((host, 0))
         if keeper.getsockname()[1] + BUS < 65_536:
             return keeper
         keeper.close()

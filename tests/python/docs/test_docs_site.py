@@ -1,0 +1,57 @@
+"""What `make docs` refuses in the pages that it has built."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+SITE = Path(__file__).parents[3] / "docs/_site"
+
+
+@pytest.fixture
+def faults(tmp_path, monkeypatch):
+    """The faults of a site of two pages, without the path before them."""
+    monkeypatch.syspath_prepend(str(SITE))
+    import check
+
+    def faults(body, style=""):
+        (tmp_path / "index.html").write_text(f"<html><head>{body}</head></html>")
+        (tmp_path / "other.html").write_text('<h1 id="title">Other</h1>')
+        (tmp_path / "site.css").write_text(style)
+        return [fault.partition(": ")[2] for fault in check.faults(tmp_path)]
+
+    yield faults
+    del sys.modules["check"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<a href="other.html#title">',
+        '<a href="#here" id="here">',
+        '<a href="https://example.org/page">',  # a reader follows it, or not
+        '<img src="data:image/png;base64,AAAA">',
+    ],
+)
+def test_a_good_link_passes(faults, body):
+    assert faults(body) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('<a href="missing.html">', "missing.html does not exist"),
+        ('<a href="other.html#titel">', "other.html#titel has no such anchor"),
+        ('<a href="#there">', "#there has no such anchor"),
+        ('<script src="https://example.org/a.js"></script>', "loads https://example.org/a.js"),
+        ('<link href="//example.org/a.css">', "loads //example.org/a.css"),
+        ('<img src="https://example.org/a.png">', "loads https://example.org/a.png"),
+    ],
+)
+def test_a_bad_link_is_a_fault(faults, body, fault):
+    assert faults(body) == [fault]
+
+
+def test_a_style_that_loads_a_font_is_a_fault(faults):
+    assert len(faults("", "src: url(https://example.org/font.woff2)")) == 1
+    assert len(faults("", "@import 'https://example.org/a.css'")) == 1
