@@ -22,7 +22,7 @@ class Blocking:
     ) -> bool:
         """Run a function, or wait for the one that is running with this key.
 
-        If nobody waits any more it goes on. Exceptions of the function reach all that wait.
+        The function goes on if all callers give up. Its exceptions reach all that still wait.
 
         Returns:
             False if it has not ended within `timeout` seconds.
@@ -58,4 +58,4 @@ class _Thread(threading.Thread):
             self._future.set_result(None)
         else:
             self._future.set_exception(error)
-            self._future.exception()  # nobody may be waiting any more
+            self._future.exception()  # all callers may have given up
