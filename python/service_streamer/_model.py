@@ -171,7 +171,13 @@ def pack(model: Model) -> bytes:
         reason = error
         remedy = "create what it refers to in `init_model` of a ManagedModel, in the worker"
     what = f"{model.name} cannot be sent to a worker process"
-    if guilty := find_guilty(model):
+    parts = {
+        "": model.source,
+        "model_init_args": model.args,
+        "model_init_kwargs": model.kwargs,
+        "warmup": model.warmup,
+    }
+    if guilty := find_guilty(parts):
         what += f", because {guilty} cannot be pickled"
     text = f'{what} ({type(reason).__name__}: {reason}): {remedy}, or use mp_start_method="fork"'
     raise SerializationError(see(text, "a-model-that-does-not-pickle")) from reason

@@ -15,7 +15,7 @@ _KINDS = ("ThreadedStreamer", "Streamer", "RedisStreamer", "RedisWorker", "Pipel
 
 
 def known_options(function: Function) -> Function:
-    """Decorate a constructor or class method: an unknown option is named with those who have it."""
+    """Decorate a constructor or class method: the error of an unknown option has the remedy."""
     code = function.__code__
     known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
 
@@ -55,8 +55,7 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
 def _options_of(kind: str) -> Collection[str]:
     import inspect  # only for a message
 
-    package = sys.modules[__package__]  # it imports this module
-    return inspect.signature(getattr(package, kind)).parameters
+    return inspect.signature(getattr(sys.modules[__package__], kind)).parameters
 
 
 def _closest(name: str, known: Collection[str]) -> str | None:

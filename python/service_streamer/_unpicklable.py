@@ -5,12 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ._model import Model
+from typing import Any
 
 _DEEPEST = 5  # attributes of attributes; a cycle ends here too
 
@@ -22,10 +19,13 @@ class _Nowhere:
         return len(data)
 
 
-def find_guilty(model: Model) -> str:
-    """Return the part that cannot be pickled, with its path and its type, or "" if it is unknown.
+def find_guilty(parts: Mapping[str, Any]) -> str:
+    """Return what cannot be pickled, with its path and its type, or "" if it is unknown.
 
     Called after pickling the whole has failed.
+
+    Args:
+        parts: of the model, by the names that begin a path.
     """
     dump = _dump()
     by_value = dump is not pickle.dump
@@ -44,12 +44,7 @@ def find_guilty(model: Model) -> str:
                 return deeper or f"{name} ({type(part).__module__}.{type(part).__qualname__})"
         return ""
 
-    for path, part in (
-        ("", model.source),
-        ("model_init_args", model.args),
-        ("model_init_kwargs", model.kwargs),
-        ("warmup", model.warmup),
-    ):
+    for path, part in parts.items():
         if guilty := search(part, path, _DEEPEST):
             return guilty
     return ""

@@ -29,8 +29,12 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   return waited;
 }
 
-// Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error.
+// Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error. Only the
+// first waits of a thread are looked at, so that threads that always wait do not pay for it.
 bool warn_in_coroutine() {
+  constexpr int kMostChecks = 64;
+  thread_local int checks = 0;
+  if (checks >= kMostChecks) return true;
   static PyObject* running_loop = nullptr;  // asyncio's function, when that is imported
   if (running_loop == nullptr) {
     static PyObject* name = PyUnicode_InternFromString("asyncio.events");
@@ -40,6 +44,7 @@ bool warn_in_coroutine() {
     if (running_loop == nullptr) PyErr_Clear();  // another thread is importing it
     if (running_loop == nullptr) return true;
   }
+  ++checks;
   PyObject* loop = PyObject_CallNoArgs(running_loop);
   if (loop == Py_None) {
     Py_DECREF(loop);

@@ -6,10 +6,12 @@ import logging
 import threading
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from process_models import double as process_double
 from thread_models import double
+from waits import eventually
 
 from service_streamer import (
     ManagedModel,
@@ -341,6 +343,12 @@ def _untold(monkeypatch):
     monkeypatch.setattr(coroutines, "_told", False)
 
 
+def in_new_thread(coroutine):
+    """Run it where nothing has waited yet: only the first waits of a thread are looked at."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(asyncio.run, coroutine).result()
+
+
 BLOCKED = told(
     "async def handler() blocks its event loop while it waits for a streamer: use `await "
     "streamer.apredict(batch)`, or `await` the future that submit() returns",
@@ -357,7 +365,7 @@ BLOCKED = told(
         lambda streamer: streamer.submit([1]).result(),
     ],
 )
-def test_a_coroutine_that_blocks_its_loop_is_told_once(streamers, ask):
+def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask):
     async def handler():
         ask(streamer)
 
@@ -365,9 +373,16 @@ def test_a_coroutine_that_blocks_its_loop_is_told_once(streamers, ask):
         await handler()
         await handler()
 
-    streamer = streamers()
+    def open_when_told():
+        eventually(lambda: coroutines._told)
+        gate.open()
+
+    streamer = held()
+    opening = threading.Thread(target=open_when_told)
+    opening.start()
     with pytest.warns(RuntimeWarning) as seen:
-        asyncio.run(serve())
+        in_new_thread(serve())
+    opening.join()
     (warning,) = seen
     assert str(warning.message) == BLOCKED
     assert warning.filename == __file__
@@ -388,7 +403,7 @@ def test_what_may_block_beside_a_loop_is_not_told(streamers):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asyncio.run(correct())
+        in_new_thread(correct())
     assert not coroutines._told
 
 

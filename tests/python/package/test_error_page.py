@@ -1,0 +1,67 @@
+"""The page of messages has an entry for each anchor of a message, and for each exception."""
+
+import ast
+import re
+from pathlib import Path
+
+import service_streamer
+from service_streamer._messages import PAGE
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = Path(service_streamer.__file__).parent
+LONGEST = 12  # lines of an entry
+
+
+def entries():
+    """The lines of each entry that are not empty, by its anchor."""
+    found = {}
+    for text in re.split(r"^### ", (ROOT / PAGE).read_text(), flags=re.MULTILINE)[1:]:
+        heading, _, body = text.partition("\n")
+        body = body.partition("\n## ")[0]
+        # the slug of GitHub: letters, digits, hyphens and underscores
+        anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        found[anchor] = (heading, [line for line in body.splitlines() if line])
+    return found
+
+
+def anchors():
+    """Each anchor that a message of the package or of its core names."""
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "see":
+                anchor = node.args[1]
+                assert isinstance(anchor, ast.Constant | ast.Name), file
+                yield anchor.value if isinstance(anchor, ast.Constant) else unguarded_anchor()
+    for file in (ROOT / "cpp/bindings").rglob("*.cc"):
+        yield from re.findall(r'raise_mistake\(\w+,\s*"([\w-]+)"', file.read_text())
+
+
+def unguarded_anchor():
+    from service_streamer._processes import unguarded
+
+    return unguarded._ANCHOR
+
+
+def exceptions():
+    """The public exceptions: each subpackage has them in one module."""
+    for file in PACKAGE.rglob("_errors.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and node.bases:
+                yield node.name
+
+
+def test_each_anchor_of_a_message_is_on_the_page():
+    named = set(anchors())
+    assert len(named) > 10
+    assert named <= entries().keys()
+
+
+def test_each_exception_has_an_entry():
+    text = "\n".join([heading + "\n" + "\n".join(body) for heading, body in entries().values()])
+    known = set(re.findall(r"`(\w+)`", text)) | {heading for heading, _ in entries().values()}
+    assert set(exceptions()) <= known
+
+
+def test_entries_are_short():
+    long = {anchor for anchor, (_, body) in entries().items() if len(body) > LONGEST}
+    assert long == set()
