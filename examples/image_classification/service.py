@@ -9,17 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from network import CLASSES, load_network, read_picture
 from numpy.typing import NDArray
 from torch import Tensor
 
 from service_streamer import ThreadedStreamer
+from service_streamer.torch import BatchedModel, NativeModel
 
 Answer = dict[str, str | float]
 
@@ -36,7 +36,8 @@ class ImageService:
     """
 
     def __init__(self, model: str = "eager") -> None:
-        self._predict = PythonModel() if model == "eager" else native_model(model)
+        # A file runs in C++ threads without the GIL.
+        self._predict = BatchedModel(load_network()) if model == "eager" else NativeModel(model)
         self.streamer = self._make_streamer()
 
     @classmethod
@@ -68,24 +69,6 @@ class ImageService:
             return [read_picture(file) for file in files]
         except ValueError as error:
             raise BadRequest(str(error)) from error
-
-
-class PythonModel:
-    """Run the network in Python: takes pictures and returns a row of scores for each."""
-
-    def __init__(self) -> None:
-        self._network = load_network()
-
-    @torch.no_grad()
-    def __call__(self, batch: Sequence[NDArray[np.uint8]]) -> Tensor:
-        return self._network(torch.from_numpy(np.stack(batch)))
-
-
-def native_model(model: str) -> Callable[[Sequence[NDArray[np.uint8]]], Any]:
-    """Load a file made by export.py. It runs in C++ threads without the GIL."""
-    from service_streamer.torch import NativeModel
-
-    return NativeModel(model)
 
 
 def answer(scores: Tensor) -> Answer:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
-from encoder import PAD, Tokenizer, load_encoder, pad
+from encoder import PAD, Tokenizer, load_encoder
 from torch import Tensor
 
 from service_streamer import ThreadedStreamer
+from service_streamer.torch import BatchedModel, NativeModel
 
 SENTENCES = [
     "A man is playing the guitar on the street.",
@@ -51,7 +51,7 @@ class EmbeddingService:
         bucket: Sequence[int] | None = BUCKETS,
     ) -> None:
         self._tokenize = Tokenizer()
-        self._predict = native_model(model) if native else PythonModel(model)
+        self._predict = native_model(model) if native else python_model(model)
         self.streamer = ThreadedStreamer(
             self._predict,
             batch_size=64,
@@ -85,26 +85,22 @@ class EmbeddingService:
         return [self._tokenize(sentence) for sentence in sentences]
 
 
-class PythonModel:
-    """Run the model in Python: takes a batch of token ids and returns a row for each sentence."""
-
-    def __init__(self, model: str) -> None:
-        if model == "eager":
-            self.model: Callable[[Tensor], Tensor] = load_encoder()
-        elif model.endswith(".pt2"):
-            self.model = torch._inductor.aoti_load_package(model)
-        else:
-            self.model = torch.jit.load(model)
-
-    @torch.no_grad()
-    def __call__(self, batch: Sequence[Tensor]) -> Tensor:
-        return self.model(pad(batch))
+def load_model(model: str) -> Callable[[Tensor], Tensor]:
+    """Load what takes a batch of token ids and returns a row for each sentence."""
+    if model == "eager":
+        return load_encoder()
+    if model.endswith(".pt2"):
+        return torch._inductor.aoti_load_package(model)
+    return torch.jit.load(model)
 
 
-def native_model(model: str) -> Callable[[Sequence[Tensor]], Any]:
+def python_model(model: str) -> BatchedModel:
+    """Run the model in Python. It gets the token ids padded, and gives a vector for each."""
+    return BatchedModel(load_model(model), collate="pad", pad_value=PAD)
+
+
+def native_model(model: str) -> NativeModel:
     """Run the file in C++ threads. They pad the token ids and return a vector for each."""
-    from service_streamer.torch import NativeModel
-
     return NativeModel(model, collate="pad", pad_value=PAD)
 
 
