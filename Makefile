@@ -64,6 +64,7 @@ $(VENV)/.docs-tools: $(VENV)/.tools
 	@touch $@
 
 docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in build/docs; a broken link is an error
+	rm -rf build/docs
 	$(bin)/sphinx-build -q -E -a -W --keep-going -c docs/_site -d build/docs-cache . build/docs
 	$(bin)/python docs/_site/check.py build/docs
 
