@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-hub bench live-page quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
+.PHONY: help install demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
 	test-python main-python test-pythons test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
@@ -64,6 +64,7 @@ $(VENV)/.docs-tools: $(VENV)/.tools
 	@touch $@
 
 docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in build/docs; a broken link is an error
+	rm -rf build/docs
 	$(bin)/sphinx-build -q -E -a -W --keep-going -c docs/_site -d build/docs-cache . build/docs
 	$(bin)/python docs/_site/check.py build/docs
 
@@ -77,6 +78,9 @@ demo-hub: $(VENV)/.installed  ## thirty models with room for eight, for half a m
 
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice
 	$(bin)/python benchmarks/run.py $(ARGS)
+
+drawings:  ## draws the SVG files in docs/images
+	$(PYTHON) tests/tools/drawings.py
 
 live-page: $(VENV)/.installed  ## takes the pictures of the live page for README.md and docs; needs chromium and chromium-driver
 	$(bin)/python tests/tools/live_page.py $(ARGS)

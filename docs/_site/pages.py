@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.project import Project
 
@@ -96,7 +95,6 @@ def use_pages(app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_lexer("mermaid", TextLexer)
     app.connect("builder-inited", use_pages)
     app.connect("source-read", complete)
     return {"parallel_read_safe": True}

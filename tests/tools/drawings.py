@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/how-it-works.md and docs/which-one.md as SVG files in docs/images.
+"""Draws the SVG files in docs/images.
 
 python tests/tools/drawings.py
 
@@ -276,12 +276,71 @@ def how_a_batch_forms() -> Drawing:
     return drawing
 
 
+
+def engine() -> Drawing:
+    """What is in front of the engine, in it, and behind it."""
+    about = "Callers submit requests to the Engine; threads, processes and other machines take batches"
+    drawing = Drawing(700, 392, about)
+    drawing.box(10, 130, 92, 80, "app", "thread,", "task,", "greenlet")
+    drawing.arrow((102, 170), (136, 170))
+    drawing.group(138, 10, 176, 320, "Engine: one mutex")
+    drawing.box(152, 42, 148, 62, "engine", "waiting room:", "the queue is full")
+    drawing.arrow((226, 104), (226, 130))
+    drawing.box(152, 132, 148, 80, "engine", "RequestQueue:", "by priority,", "tenant, arrival")
+    drawing.arrow((226, 212), (226, 238))
+    drawing.box(152, 240, 148, 62, "engine", "BatchPolicy:", "is a batch due?")
+    rows = [
+        ("cut: batch", "ThreadedStreamer", "Python thread", ""),
+        ("cut: batch", "NativeModel", "C++ threads", ""),
+        ("cut: batch", "Streamer: Server", "worker process", "socket"),
+        ("forward", "client: ClientLink", "Server of another process", "socket"),
+        ("forward", "RedisStreamer: BrokerEgress", "BrokerIngress, Engine", "Redis"),
+    ]
+    for number, (how, first, second, between) in enumerate(rows):
+        y = 10 + 66 * number
+        drawing.arrow((314, y + 27), (398, y + 27))
+        drawing.text(354, y + 20, how, "soft")
+        drawing.box(400, y, 290, 54, "model", first, f"→ {between} → {second}" if between else f"→ {second}")
+    drawing.arrow((545, 328), (545, 362), (56, 362), (56, 212))
+    drawing.text(300, 382, "complete: the last output of a request ends it, and wakes its caller", "soft")
+    return drawing
+
+
+def threads() -> Drawing:
+    """The threads of a Streamer with a client process, and the locks that they take."""
+    drawing = Drawing(700, 330, "Callers and the thread of the server take the mutex of the engine, one at a time")
+    drawing.group(10, 10, 330, 190, "process of the Streamer")
+    drawing.box(24, 42, 110, 40, "app", "callers")
+    drawing.box(24, 96, 110, 40, "app", "supervisor")
+    drawing.box(18, 150, 122, 40, "app", "streamer-server")
+    drawing.box(200, 42, 126, 62, "engine", "Engine::mutex_")
+    drawing.box(200, 120, 126, 70, "engine", "orders of", "other threads", "(Server)")
+    drawing.arrow((134, 62), (198, 62))
+    drawing.arrow((134, 116), (198, 142))
+    drawing.arrow((140, 160), (166, 160), (166, 90), (198, 90))
+    drawing.arrow((140, 176), (198, 176))
+    drawing.group(360, 10, 330, 190, "client process")
+    drawing.box(374, 60, 120, 40, "app", "callers")
+    drawing.box(374, 140, 120, 40, "app", "streamer-client")
+    drawing.box(550, 90, 126, 62, "engine", "Engine::mutex_")
+    drawing.arrow((494, 80), (522, 80), (522, 108), (548, 108))
+    drawing.arrow((494, 160), (522, 160), (522, 134), (548, 134))
+    drawing.group(10, 240, 330, 80, "worker process")
+    drawing.box(24, 268, 302, 40, "model", "main thread: unpickle, predict, pickle")
+    drawing.rule((50, 190), (50, 240), kind="dash")
+    drawing.rule((120, 190), (120, 226), (434, 226), (434, 180), kind="dash")
+    drawing.text(277, 219, "Unix sockets", "soft")
+    return drawing
+
+
 PICTURES = {
     "which-one": which_one,
     "life-threads": life_in_threads,
     "life-processes": life_in_processes,
     "life-redis": life_over_redis,
     "batches": how_a_batch_forms,
+    "engine": engine,
+    "threads": threads,
 }
 
 

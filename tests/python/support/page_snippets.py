@@ -213,15 +213,20 @@ def closed_streamers():
 
 def run_page(path, folder, have, places):
     """Run the snippets of a page, in an interpreter of its own if the page says so."""
-    if OWN_PROCESS not in path.read_text() or sys.argv[0] == "-c":
-        with Page(path, folder, have, places) as page:
-            page.run()
-    else:
+    if OWN_PROCESS in path.read_text():
         values = f"Path({str(path)!r}), Path({str(folder)!r}), {have!r}, {places!r}"
         run_python(
             f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
-            f"page_snippets.run_page({values})"
+            f"page_snippets.run_here({values})"
         )
+    else:
+        run_here(path, folder, have, places)
+
+
+def run_here(path, folder, have, places):
+    """Run the snippets of a page in this process."""
+    with Page(path, folder, have, places) as page:
+        page.run()
 
 
 def run_doctest(text, namespace, name, line):
