@@ -41,6 +41,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
+smartquotes = False  # "adaptive" is a value
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["static"]

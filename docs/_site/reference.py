@@ -17,11 +17,13 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 
 COMMENT = re.compile(r"^<!-- reference: (?P<names>[^>]+) -->$", re.MULTILINE)
-OF_CLASS = "\n   :members:\n   :show-inheritance:\n   :member-order: groupwise"
+OF_CLASS = "\n   :members:\n   :member-order: groupwise"
+FUTURE = "result, exception, done, running, cancelled, cancel, add_done_callback"
 PRIVATE = "from_engine, from_server"
 DIRECTIVE = {
     "class": f".. autoclass:: {{name}}{OF_CLASS}",
-    "streamer": f".. autoclass:: {{name}}{OF_CLASS}\n   :inherited-members: Generic",
+    "whole": f".. autoclass:: {{name}}{OF_CLASS}\n   :inherited-members: Generic",
+    "future": f".. autoclass:: {{name}}()\n   :members: {FUTURE}\n   :inherited-members:",
     "record": f".. autoclass:: {{name}}(){OF_CLASS}\n   :exclude-members: {PRIVATE}",
     "exception": ".. autoexception:: {name}\n   :members:\n   :show-inheritance:",
     "function": ".. autofunction:: {name}",

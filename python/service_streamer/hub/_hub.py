@@ -100,7 +100,7 @@ class ModelHub(Releases):
         """Return a model with the methods of a streamer. Does not load it.
 
         Args:
-            name: of the model, or "name@3" for a version, or "name@stable" for a label.
+            name: of the model, or ``"name@3"`` for a version, or ``"name@stable"`` for a label.
 
         Raises:
             UnknownModel: the hub has no such model, version or label.
