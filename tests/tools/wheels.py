@@ -21,12 +21,13 @@ RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 TOOLS = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis"]
 QUICK = ["-m", "not (slow or endurance or over_redis or torch)", "-n", "4", "-q"]
+QUICK += ["--ignore", "tests/python/docs"]  # about the pages, not the package
 SMOKE = [*QUICK, "tests/python/threads", "-k", "not gevent"]
 
 
-def run(*command: object, **options: object) -> None:
-    """Runs a command in the root folder; ends this program where it fails."""
-    done = subprocess.run([str(each) for each in command], cwd=ROOT, check=False, **options)
+def run(*command: object, cwd: Path = ROOT, **options: object) -> None:
+    """Runs a command, in the root folder; ends this program where it fails."""
+    done = subprocess.run([str(each) for each in command], cwd=cwd, check=False, **options)
     if done.returncode:
         sys.exit(f"failed: {' '.join(map(str, command))}")
 
@@ -57,8 +58,8 @@ def build(python: str, source: Path) -> Path:
         return Path(shutil.copy(repaired, WHEELS))
 
 
-def check(python: str, wheel: Path, smoke: bool) -> None:
-    """Installs the wheel in an empty environment without a compiler, and tests it there."""
+def check(python: str, wheel: Path, source: Path, smoke: bool) -> None:
+    """Installs the wheel where there is no compiler, and runs the tests of the sdist there."""
     size = wheel.stat().st_size
     print(f"{wheel.name}: {size:,} bytes", flush=True)
     if size >= MAX_SIZE:
@@ -70,10 +71,11 @@ def check(python: str, wheel: Path, smoke: bool) -> None:
         bin = Path(folder, "bin")
         alone = {"PATH": str(bin), "HOME": folder}
         pip(bin / "python", "install", "--no-index", "--no-deps", wheel)
-        run(bin / "python", "-I", "tests/wheel_smoke.py", env=alone)
+        run(bin / "python", "-I", "tests/wheel_smoke.py", cwd=source, env=alone)
         wanted = TOOLS if smoke else [f"{wheel}[test]"]
         pip(bin / "python", "install", "--only-binary", ":all:", *wanted)
-        run(bin / "python", "-m", "pytest", *(SMOKE if smoke else QUICK), env=alone)
+        tests = SMOKE if smoke else QUICK
+        run(bin / "python", "-m", "pytest", *tests, cwd=source, env=alone)
 
 
 def main() -> None:
@@ -93,7 +95,7 @@ def main() -> None:
     (source,) = source.iterdir()
     found = {RUNNING: sys.executable} if options.smoke else pythons(options.versions)
     for python in found.values():
-        check(python, build(python, source), options.smoke)
+        check(python, build(python, source), source, options.smoke)
 
 
 if __name__ == "__main__":

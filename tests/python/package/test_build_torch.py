@@ -73,7 +73,7 @@ def test_it_configures_builds_and_puts_the_module_beside_core(machine, capfd):
     build = machine / "build"
     assert build_torch.main(["--build-dir", str(build), "--jobs", "3"]) == 0
     configure, compile_ = calls(machine)
-    assert configure.startswith(f"-S {ROOT} -B {build} ")
+    assert configure.startswith(f"-S {build_torch.sources()} -B {build} ")
     for definition in (
         "SERVICE_STREAMER_PYTHON=OFF",
         "SERVICE_STREAMER_TESTS=OFF",
