@@ -5,13 +5,11 @@ import importlib.util
 import os
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
 from service_streamer import build_torch
 
-ROOT = Path(__file__).parents[3]
 MODULE = f"_torch{importlib.machinery.EXTENSION_SUFFIXES[0]}"
 
 CMAKE = """#!/bin/sh
