@@ -12,7 +12,6 @@
 #include "bindings/torch/options.h"
 #include "bindings/torch/without_gil.h"
 #include "service_streamer/cuda/gather.h"
-#include "service_streamer/torch/errors.h"
 #include "service_streamer/torch/process.h"
 
 static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
