@@ -111,8 +111,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     Raises:
         TypeError: ``predict_function`` is not callable.
         ValueError: a setting is invalid. The message names the setting and its value.
-        ImportError: ``collate`` or ``device`` is given, and torch or the extension module for it is
-            not installed.
+        ImportError: ``collate`` or ``device`` is given, and torch is missing, or older than 2.2.
 
     Example:
         >>> def predict(texts):  # your model: a list of items in, one output per item out

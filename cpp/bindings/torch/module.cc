@@ -12,7 +12,6 @@
 #include "bindings/torch/options.h"
 #include "bindings/torch/without_gil.h"
 #include "service_streamer/cuda/gather.h"
-#include "service_streamer/torch/errors.h"
 #include "service_streamer/torch/process.h"
 
 static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
@@ -88,8 +87,6 @@ PYBIND11_MODULE(_torch, module) {
       .def("collate", &Groups::collate, py::arg("group"), py::pos_only(),
            "Returns positional arguments, named arguments, and the padded length and the lengths of the items, or "
            "None.");
-  module.def("is_about_memory", &service_streamer::torch_backend::is_about_memory, py::arg("message"), py::pos_only(),
-             "True if a message of torch says that there is not enough memory.");
   module.def("normalize_images", &normalize_images, py::arg("images"), py::arg("scale"), py::arg("shift"),
              py::arg("half"), py::pos_only(),
              "Returns value * scale + shift for each channel, with the channels first.");

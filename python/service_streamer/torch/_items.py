@@ -104,8 +104,7 @@ def _checked(tensor: Tensor, label: str) -> Tensor:
             "the model wants a dense one on cpu"
         )
     if tensor.dtype not in _DTYPES:
-        name = tensor.type().rpartition(".")[2].removesuffix("Tensor")
-        raise _wrong_type(label, name)
+        raise _wrong_type(label, str(tensor.dtype))
     return tensor
 
 

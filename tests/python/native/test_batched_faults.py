@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("batching")]
         ("numpy.array(['a'])", "an item is 1w, the model wants numbers"),
         ("numpy.zeros(2, dtype='>f4')", "the model wants numbers"),
         ("torch.zeros(2).to_sparse()", "an item is a special tensor on cpu"),
-        ("torch.zeros(2, device='meta')", "an item is a dense tensor on meta"),
+        ("torch.zeros(2, device='meta')", "tensor on meta, the model wants a dense one on cpu"),
         ("torch.zeros([1] * 8)", "an item has 8 dimensions, at most 7 are possible"),
     ],
 )

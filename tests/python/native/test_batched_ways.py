@@ -140,7 +140,9 @@ def both(torch):
 def batches(torch, module, options, items):
     """All batches of some items, or the exception, in a form that can be compared."""
     groups = module.Groups(module.Batcher(options), items, [0] * len(items))
-    made = [{place: repr(error) for place, error in groups.refused.items()}, groups.places]
+    # What the item is, after "is", may have another name.
+    refused = {n: (type(e), str(e).partition(" is ")[0]) for n, e in groups.refused.items()}
+    made = [refused, groups.places]
     for number in range(len(groups.places)):
         try:
             args, kwargs, size, lengths = groups.collate(number)
