@@ -41,6 +41,23 @@ def without_requests(text):
     return lines[0], "".join(lines[1:])
 
 
+def is_answered(place):
+    """Whether a server listens there. At a port, wait until it also answers a request.
+
+    gunicorn listens before its workers can be told to end: they lose a signal that is too early.
+    """
+    named = place[0] == "@"
+    with socket.socket(socket.AF_UNIX if named else socket.AF_INET) as probe:
+        probe.settimeout(LONG)
+        if probe.connect_ex(f"\0{place[1:]}" if named else ("127.0.0.1", int(place[1:]))) != 0:
+            return False
+        with contextlib.suppress(ConnectionError):
+            if not named:
+                probe.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                probe.recv(1)
+        return True
+
+
 class Programs:
     """Programs that run in one folder, with the commands of this environment."""
 
@@ -69,7 +86,7 @@ class Programs:
         return done.stdout
 
     def serve(self, text, places, place):
-        """Start a server in the background. Return its own places when it listens at all of them.
+        """Start a server in the background. Return its own places when it answers at all of them.
 
         A place is a port such as ``:8000``, or the address of a socket such as ``@name``.
         """
@@ -90,14 +107,11 @@ class Programs:
             )
         self._servers.append(server)
 
-        def listens(other):
+        def answers(other):
             assert server.poll() is None, f"{place}: {server.returncode}\n{path.read_text()}"
-            named = other[0] == "@"
-            with socket.socket(socket.AF_UNIX if named else socket.AF_INET) as probe:
-                address = f"\0{other[1:]}" if named else ("127.0.0.1", int(other[1:]))
-                return probe.connect_ex(address) == 0
+            return is_answered(other)
 
-        eventually(lambda: all(map(listens, others.values())))
+        eventually(lambda: all(map(answers, others.values())))
         return others
 
     def _another(self, place):
