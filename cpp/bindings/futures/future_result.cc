@@ -207,8 +207,9 @@ PyObject* take_result(FutureObject* future) {
     }
     case Outcome::kClosed:
       if (future->fork_generation != fork_generation()) {
-        return raise_message("StreamerClosed",
-                             "this request was made before the fork: its answer is in the parent process");
+        return raise_message(
+            "StreamerClosed",
+            "this request was made before the fork, so its answer is in the parent process: send it again here");
       }
       return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered",
                            items);

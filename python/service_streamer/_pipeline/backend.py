@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from .. import _core
 from .._errors import StreamerClosed, StreamerError
 from .._future import Future
+from .._messages import see
 from .._model_errors import copy_error, detached
 from .._options import Options
 from .._request_context import trace_of
@@ -144,10 +145,12 @@ class PipelineBackend(Workers):
     def check_may_wait(self) -> None:
         """Raise RuntimeError if the calling thread would wait for itself."""
         if self.own_this_thread():
-            raise RuntimeError(
-                "a worker of the pipeline (predict_function or a done callback) would wait for "
-                "itself: use submit() and add_done_callback()"
+            text = (
+                "this thread runs predict_function (or a done callback) of the pipeline that it "
+                "asks, so it would wait for itself: call the model directly, or use submit() and "
+                "add_done_callback()"
             )
+            raise RuntimeError(see(text, "predict-inside-predict_function"))
 
     # ------------------------------------------------------------------------ its thread
 

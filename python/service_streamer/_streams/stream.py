@@ -9,7 +9,7 @@ from typing import Any
 
 from .._errors import RequestTimeout
 from .._types import Piece
-from .._waiting import greenlets
+from .._waiting import coroutines, greenlets
 from .._waiting.tasks import TaskWait
 from .._waiting.threads import ThreadWait
 from .inbox import END, NOTHING, Inbox
@@ -87,6 +87,7 @@ class Stream(_Reader, Iterator[Piece]):
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         hub = greenlets.hub_of_this_thread()
         if hub is None:
+            coroutines.warn_in_loop(coroutines.FOR_STREAM)
             self._inbox.check_wait()
         wait = ThreadWait() if hub is None else greenlets.GreenletWait(hub)
         self._inbox.wake_by(wait.wake)

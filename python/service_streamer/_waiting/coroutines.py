@@ -12,7 +12,18 @@ _told = False
 """the warning is given once per process"""
 
 
-def warn() -> None:
+FOR_PREDICT = "`await streamer.apredict(batch)`, or `await` the future that submit() returns"
+FOR_STREAM = "`async for piece in streamer.astream(item)`"
+
+
+def warn_in_loop(remedy: str) -> None:
+    """Warn if this thread runs an event loop and a coroutine is about to block it."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        warn(remedy)
+
+
+def warn(remedy: str = FOR_PREDICT) -> None:
     """Warn if the calling function runs in a coroutine. Called by the core before it blocks.
 
     An event loop that runs is not enough: a module may wait while a server imports it, and so may a
@@ -25,8 +36,7 @@ def warn() -> None:
     _told = True
     _messages.warn(
         _messages.see(
-            f"async def {name}() blocks its event loop while it waits for a streamer: use `await "
-            "streamer.apredict(batch)`, or `await` the future that submit() returns",
+            f"async def {name}() blocks its event loop while it waits for a streamer: use {remedy}",
             "predict-in-async-def",
         ),
         RuntimeWarning,

@@ -349,23 +349,21 @@ def in_new_thread(coroutine):
         executor.submit(asyncio.run, coroutine).result()
 
 
-BLOCKED = told(
-    "async def handler() blocks its event loop while it waits for a streamer: use `await "
-    "streamer.apredict(batch)`, or `await` the future that submit() returns",
-    "predict-in-async-def",
-)
+def blocked(remedy):
+    text = "async def handler() blocks its event loop while it waits for a streamer: use "
+    return told(text + remedy, "predict-in-async-def")
 
 
 @pytest.mark.usefixtures("_untold")
 @pytest.mark.parametrize(
-    "ask",
+    ("ask", "remedy"),
     [
-        lambda streamer: streamer.predict([1]),
-        lambda streamer: streamer.predict_one(1),
-        lambda streamer: streamer.submit([1]).result(),
+        (lambda streamer: streamer.predict([1]), coroutines.FOR_PREDICT),
+        (lambda streamer: streamer.submit([1]).result(), coroutines.FOR_PREDICT),
+        (lambda streamer: list(streamer.stream(1)), coroutines.FOR_STREAM),
     ],
 )
-def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask):
+def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask, remedy):
     async def handler():
         ask(streamer)
 
@@ -384,7 +382,7 @@ def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask):
         in_new_thread(serve())
     opening.join()
     (warning,) = seen
-    assert str(warning.message) == BLOCKED
+    assert str(warning.message) == blocked(remedy)
     assert warning.filename == __file__
 
 
