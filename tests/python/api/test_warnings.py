@@ -1,0 +1,190 @@
+"""Warnings about mistakes, with the remedy and the page. Correct use gets none."""
+
+import asyncio
+import logging
+import threading
+import types
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from process_models import Model
+from process_models import double as process_double
+from thread_models import double
+from told import told
+from waits import eventually
+
+from service_streamer import (
+    Pipeline,
+    Stage,
+    Streamer,
+    ThreadedStreamer,
+    _cores,
+    batched,
+)
+from service_streamer._waiting import coroutines
+
+
+def yields_outputs(batch):
+    yield from batch
+
+
+# ------------------------------------------------------------------------------------- asyncio
+
+
+@pytest.fixture
+def _untold(monkeypatch):
+    monkeypatch.setattr(coroutines, "_told", False)
+
+
+def in_new_thread(coroutine):
+    """Run it where nothing has waited yet: only the first waits of a thread are looked at."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(asyncio.run, coroutine).result()
+
+
+def blocked(remedy):
+    text = "async def handler() blocks its event loop while it waits for a streamer: use "
+    return told(text + remedy, "predict-in-async-def")
+
+
+@pytest.mark.usefixtures("_untold")
+@pytest.mark.parametrize(
+    ("ask", "remedy"),
+    [
+        (lambda streamer: streamer.predict([1]), coroutines.FOR_PREDICT),
+        (lambda streamer: streamer.submit([1]).result(), coroutines.FOR_PREDICT),
+        (lambda streamer: list(streamer.stream(1)), coroutines.FOR_STREAM),
+    ],
+)
+def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask, remedy):
+    async def handler():
+        ask(streamer)
+
+    async def serve():
+        await handler()
+        await handler()
+
+    def open_when_told():
+        eventually(lambda: coroutines._told)
+        gate.open()
+
+    streamer = held()
+    opening = threading.Thread(target=open_when_told)
+    opening.start()
+    with pytest.warns(RuntimeWarning) as seen:
+        in_new_thread(serve())
+    opening.join()
+    (warning,) = seen
+    assert str(warning.message) == blocked(remedy)
+    assert warning.filename == __file__
+
+
+@pytest.mark.usefixtures("_untold")
+def test_what_may_block_beside_a_loop_is_not_told(streamers):
+    streamer = streamers()
+    module = compile("streamer.predict([1])", "imported.py", "exec")
+
+    async def correct():
+        assert await streamer.apredict([1]) == await streamer.submit([1]) == [2]
+        assert await asyncio.to_thread(streamer.predict, [1]) == [2]
+        future = streamer.submit([1])
+        await future
+        assert future.result() == [2]
+        exec(module, {"__name__": "imported", "streamer": streamer})  # a server imports its module
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_new_thread(correct())
+    assert not coroutines._told
+
+
+# --------------------------------------------------------------------------------- no batches
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [(ThreadedStreamer, double), (Streamer, process_double), (Streamer, Model)],
+)
+def test_a_batch_size_of_1_is_told(kind, model):
+    options = {"mp_start_method": "fork"} if kind is Streamer else {}
+    with pytest.warns(UserWarning, match="batch_size=1") as seen:
+        kind(model, batch_size=1, **options).close()
+    (warning,) = seen
+    assert str(warning.message) == told(
+        f"batch_size=1: {model.__qualname__} gets one item at a time, so no batches are formed; "
+        "choose what fits into memory, such as batch_size=64",
+        "batch_size1",
+    )
+    assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ThreadedStreamer(yields_outputs, 1),  # each stream by itself
+        lambda: ThreadedStreamer(double, 1, worker_num=2),
+        lambda: batched(batch_size=1)(double),
+        lambda: Pipeline(Stage(double), Stage(double)),
+        lambda: Stage(double).make_streamer(),
+    ],
+)
+def test_a_batch_size_of_1_may_be_right(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make().close()
+
+
+# ------------------------------------------------------------------------- cores and threads
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(_cores.os, "sched_getaffinity", lambda pid: {0, 1})
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize(
+    ("workers", "threads", "text"),
+    [
+        (3, 1, "3 workers with 1 thread each share 2 cores, so they wait for each other: use at "
+               "most worker_num=2"),
+        (2, 4, "2 workers with 4 threads each share 2 cores, so they wait for each other: use at "
+               "most worker_num=1, or torch.set_num_threads(1) in each worker"),
+        (2, 1, None),
+        (1, 8, None),
+        (8, None, None),  # the workers use a GPU
+    ],
+)  # fmt: skip
+def test_more_threads_than_cores_are_counted(workers, threads, text):
+    complaint = _cores.complaint(workers, threads)
+    assert complaint == (text and told(text, "more-workers-than-cores"))
+
+
+@pytest.fixture
+def torch_of_4_threads(monkeypatch):
+    """A module that is as far as this package looks at torch."""
+    torch = types.ModuleType("torch")
+    torch.nn = types.ModuleType("torch.nn")
+    torch.nn.Module = type("Module", (), {"predict": staticmethod(double)})
+    torch.get_num_threads = lambda: 4
+    monkeypatch.setattr(_cores, "sys", types.SimpleNamespace(modules={
+        "torch": torch, "torch.nn": torch.nn,
+    }))  # fmt: skip
+    return torch
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("is_torch", [True, False])
+def test_threads_of_a_torch_model_are_told_at_the_first_request(
+    torch_of_4_threads, caplog, is_torch
+):
+    network = torch_of_4_threads.nn.Module() if is_torch else types.SimpleNamespace(predict=double)
+    with ThreadedStreamer(lambda batch: network.predict(batch), 8, worker_num=2) as streamer:
+        assert caplog.records == []
+        assert streamer.predict([1]) == streamer.predict([1]) == [2]
+    told_of = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(told_of) == is_torch
+    for record in told_of:
+        assert record.message == _cores.complaint(2, 4)
+        assert (record.workers, record.threads) == (2, 4)

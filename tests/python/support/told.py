@@ -1,0 +1,7 @@
+"""The text of a message that has an entry on the page."""
+
+from service_streamer._messages import PAGE
+
+
+def told(text, anchor):
+    return f"{text} (see {PAGE}#{anchor})"
