@@ -47,7 +47,7 @@ html_title = f"{project} {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 html_copy_source = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

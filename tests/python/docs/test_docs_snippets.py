@@ -39,6 +39,6 @@ def test_the_snippets_of_a_page_run(request, tmp_path, monkeypatch, path, have):
         have = have | {"native"} if importlib.util.find_spec("service_streamer._torch") else have
     if "redis" in have:
         url = request.getfixturevalue("shared_redis_server").url
-        places = {"redis://broker:6379": url, "localhost:6379": url}
+        places = dict.fromkeys(("broker:6379", "localhost:6379"), url.removeprefix("redis://"))
     monkeypatch.chdir(tmp_path)
     run_page(path, tmp_path, have, places)

@@ -49,13 +49,13 @@ def is_answered(place):
     named = place[0] == "@"
     with socket.socket(socket.AF_UNIX if named else socket.AF_INET) as probe:
         probe.settimeout(LONG)
-        if probe.connect_ex(f"\0{place[1:]}" if named else ("127.0.0.1", int(place[1:]))) != 0:
-            return False
-        with contextlib.suppress(ConnectionError):
+        try:
+            probe.connect(f"\0{place[1:]}" if named else ("127.0.0.1", int(place[1:])))
             if not named:
                 probe.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                probe.recv(1)
-        return True
+            return named or bool(probe.recv(1))
+        except ConnectionError:
+            return False
 
 
 class Programs:
