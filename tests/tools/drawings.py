@@ -1,94 +1,15 @@
 """Draws the SVG files in docs/images.
 
 python tests/tools/drawings.py
-
-A drawing has a background of its own, light or dark as the reader's system is, so it can be read on any page.
 """
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
+from drawing import Drawing
+
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-
-STYLE = """
-  svg { --back: #ffffff; --ink: #1f2937; --soft: #6b7280; --line: #9ca3af; --group: #f3f4f6;
-    --app: #dbeafe; --engine: #fef3c7; --model: #dcfce7; --broker: #fee2e2; }
-  @media (prefers-color-scheme: dark) {
-    svg { --back: #111827; --ink: #f3f4f6; --soft: #9ca3af; --line: #6b7280; --group: #1f2937;
-      --app: #1e3a8a; --engine: #78350f; --model: #14532d; --broker: #7f1d1d; }
-  }
-  text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: var(--ink); }
-  .title { font-weight: 600; } .soft { fill: var(--soft); font-size: 13px; }
-  .code { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 13px; }
-  .back { fill: var(--back); }
-  rect { stroke: var(--line); } .back { stroke: none; }
-  .group { fill: var(--group); } .app { fill: var(--app); } .engine { fill: var(--engine); }
-  .model { fill: var(--model); } .broker { fill: var(--broker); }
-  .arrow { fill: none; stroke: var(--ink); stroke-width: 1.5; marker-end: url(#head); }
-  .rule { fill: none; stroke: var(--line); } .head { fill: var(--ink); }
-  .step { fill: var(--ink); } .number { fill: var(--back); font-size: 13px; font-weight: 600; }
-  .dash { stroke-dasharray: 3 3; }
-"""
-LINE = 19  # pixels between two lines of text
-
-
-class Drawing:
-    """One picture, in pixels from the top left corner; `about` is read to those who cannot see it."""
-
-    def __init__(self, width: int, height: int, about: str):
-        self.width, self.height, self.about = width, height, about
-        self.parts: list[str] = []
-
-    def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "middle") -> None:
-        """Write one line whose baseline is at y."""
-        self.parts.append(
-            f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
-        )
-
-    def box(self, x: float, y: float, width: float, height: float, kind: str, *lines: str) -> None:
-        """Draw a rectangle with lines of text in its middle."""
-        self.parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="4" class="{kind}"/>'
-        )
-        first = y + height / 2 - (len(lines) - 1) * LINE / 2 + 5
-        for number, line in enumerate(lines):
-            self.text(x + width / 2, first + number * LINE, line)
-
-    def group(self, x: float, y: float, width: float, height: float, title: str) -> None:
-        """Draw a rectangle for a process or a machine, with its name at the top left."""
-        self.box(x, y, width, height, "group")
-        self.text(x + 10, y + 19, title, "soft", "start")
-
-    def arrow(self, *points: tuple[float, float]) -> None:
-        """Draw a line through the points, with its head at the last one."""
-        path = " ".join(f"{x:g},{y:g}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" class="arrow"/>')
-
-    def rule(self, *points: tuple[float, float], kind: str = "") -> None:
-        """Draw a thin line through the points."""
-        path = " ".join(f"{x:g},{y:g}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" class="rule {kind}"/>')
-
-    def svg(self) -> str:
-        """Return the whole file."""
-        size = (
-            f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
-        )
-        head = (
-            '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
-            'orient="auto"><path d="M0,0 L8,4 L0,8 z" class="head"/></marker>'
-        )
-        lines = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(self.about)}">',
-            f"<style>{STYLE}</style>",
-            f"<defs>{head}</defs>",
-            f'<rect width="{self.width}" height="{self.height}" rx="8" class="back"/>',
-            *self.parts,
-            "</svg>",
-        ]
-        return "\n".join(lines) + "\n"
 
 
 def which_one() -> Drawing:
@@ -145,12 +66,6 @@ def which_one() -> Drawing:
     return drawing
 
 
-def step(drawing: Drawing, number: int, x: float, y: float) -> None:
-    """Draw the number of a step, which the text beside the picture explains."""
-    drawing.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="10" class="step"/>')
-    drawing.text(x, y + 4.5, str(number), "number")
-
-
 def life_in_threads() -> Drawing:
     """A request of a ThreadedStreamer."""
     drawing = Drawing(
@@ -165,10 +80,10 @@ def life_in_threads() -> Drawing:
     drawing.arrow((398, 103), (490, 103))
     drawing.box(492, 60, 182, 86, "model", "worker thread:", "predict(batch)")
     drawing.arrow((583, 146), (583, 200), (94, 200), (94, 164))
-    step(drawing, 1, 205, 86)
-    step(drawing, 2, 446, 86)
-    step(drawing, 3, 656, 76)
-    step(drawing, 4, 340, 200)
+    drawing.step(1, 205, 86)
+    drawing.step(2, 446, 86)
+    drawing.step(3, 656, 76)
+    drawing.step(4, 340, 200)
     return drawing
 
 
@@ -202,10 +117,10 @@ def life_in_processes() -> Drawing:
     )
     drawing.rule((98, 208), (98, 254), kind="dash")
     drawing.rule((603, 208), (603, 254), kind="dash")
-    step(drawing, 1, 222, 40)
-    step(drawing, 2, 300, 66)
-    step(drawing, 3, 480, 40)
-    step(drawing, 4, 672, 28)
+    drawing.step(1, 222, 40)
+    drawing.step(2, 300, 66)
+    drawing.step(3, 480, 40)
+    drawing.step(4, 672, 28)
     return drawing
 
 
@@ -229,11 +144,11 @@ def life_over_redis() -> Drawing:
         drawing.arrow((516, y + 80), (436, y + 80))
         drawing.group(518, y, 172, 112, "worker machine")
         drawing.box(532, y + 36, 144, 58, "model", "queue, then", "model processes")
-    step(drawing, 1, 222, 42)
-    step(drawing, 2, 476, 42)
-    step(drawing, 3, 668, 34)
-    step(drawing, 4, 476, 108)
-    step(drawing, 5, 222, 108)
+    drawing.step(1, 222, 42)
+    drawing.step(2, 476, 42)
+    drawing.step(3, 668, 34)
+    drawing.step(4, 476, 108)
+    drawing.step(5, 222, 108)
     return drawing
 
 
@@ -267,7 +182,7 @@ def how_a_batch_forms() -> Drawing:
         drawing.box(left + start, y, end - start, 34, RUNS, text)
         drawing.rule((left + start, top - 6), (left + start, y), kind="dash")
     for x, number in ((10, 1), (130, 2), (300, 3)):
-        step(drawing, number, left + x, y + 50)
+        drawing.step(number, left + x, y + 50)
     y += 76
     drawing.box(left, y, 18, 18, WAITS)
     drawing.text(left + 26, y + 14, "waits in the queue", "soft", "start")
@@ -276,10 +191,9 @@ def how_a_batch_forms() -> Drawing:
     return drawing
 
 
-
 def engine() -> Drawing:
     """What is in front of the engine, in it, and behind it."""
-    about = "Callers submit requests to the Engine; threads, processes and other machines take batches"
+    about = "Callers submit requests to the Engine; threads, processes and machines take batches"
     drawing = Drawing(700, 392, about)
     drawing.box(10, 130, 92, 80, "app", "thread,", "task,", "greenlet")
     drawing.arrow((102, 170), (136, 170))
@@ -300,15 +214,16 @@ def engine() -> Drawing:
         y = 10 + 66 * number
         drawing.arrow((314, y + 27), (398, y + 27))
         drawing.text(354, y + 20, how, "soft")
-        drawing.box(400, y, 290, 54, "model", first, f"→ {between} → {second}" if between else f"→ {second}")
+        way = f"→ {between} → {second}" if between else f"→ {second}"
+        drawing.box(400, y, 290, 54, "model", first, way)
     drawing.arrow((545, 328), (545, 362), (56, 362), (56, 212))
-    drawing.text(300, 382, "complete: the last output of a request ends it, and wakes its caller", "soft")
+    drawing.text(300, 382, "complete: the last output ends a request, and wakes its caller", "soft")
     return drawing
 
 
 def threads() -> Drawing:
     """The threads of a Streamer with a client process, and the locks that they take."""
-    drawing = Drawing(700, 330, "Callers and the thread of the server take the mutex of the engine, one at a time")
+    drawing = Drawing(700, 330, "Callers and the thread of the server take the mutex of the engine")
     drawing.group(10, 10, 330, 190, "process of the Streamer")
     drawing.box(24, 42, 110, 40, "app", "callers")
     drawing.box(24, 96, 110, 40, "app", "supervisor")

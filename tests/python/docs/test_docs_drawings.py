@@ -1,12 +1,14 @@
 """The drawings in docs/images are those of tests/tools/drawings.py."""
 
 import runpy
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "tests/tools"))
 PICTURES = runpy.run_path(str(ROOT / "tests/tools/drawings.py"))["PICTURES"]
 
 
