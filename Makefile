@@ -180,7 +180,7 @@ build/torch/.installed: $(VENV)/.tools
 	$(pip) install -q --target $(@D) $(TORCH)
 	@touch $@
 
-# The module of native models, for that torch; put beside _core.
+# The module with TorchScript and kernels, for that torch; put beside _core.
 build/native/.built: build/torch/.installed $(VENV)/.installed CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers)) $(cuda_sources)
 	PYTHONPATH=$(CURDIR)/build/torch $(bin)/python -m service_streamer.build_torch --build-dir $(@D) -D SERVICE_STREAMER_WERROR=ON
 	@touch $@

@@ -21,6 +21,7 @@ for name in (
     *("web/static/index.html", "web/static/vendor/LICENSE.txt"),
 ):
     assert (package / name).exists(), f"{name} is missing from the wheel"
+assert list(package.glob("_torch.*.so")), "the module for torch is missing from the wheel"
 
 
 def double(batch: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Native torch models. Private; compiled for one version of torch."""
+"""Native torch models. Private. `_torch_built` has the same functions."""
 
 from typing import Any
 

@@ -1,8 +1,9 @@
-"""``python -m service_streamer.build_torch``: builds the module ``_torch`` for native models.
+"""``python -m service_streamer.build_torch``: builds the module ``_torch_built`` for TorchScript.
 
-The package does not contain ``_torch``, because it fits one version of torch only, and most users
-do not need it. This command builds it from the sources in the package, for the torch that this
-interpreter imports, and installs it next to ``_core``. Run it again after changing torch.
+A package of AOTInductor (``.pt2``) runs with ``_torch``, which the package contains. TorchScript
+(``.pt``) needs torch's C++ library, whose interface fits one version of torch only. This command
+builds the module from the sources in the package, for the torch that this interpreter imports, and
+installs it next to ``_core``. Run it again after changing torch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from . import __version__, _core
 
-OLDEST_TORCH = (2, 11)  # has c10::Stream::native_handle; the same in CMakeLists.txt
+OLDEST_TORCH = (2, 10)  # has the C interface; the same in CMakeLists.txt
 
 _PACKAGE = Path(__file__).parent
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m service_streamer.build_torch",
-        description="Builds the module for native models, for the torch of this interpreter.",
+        description="Builds the module for TorchScript models, for the torch of this interpreter.",
     )
     parser.add_argument("--print", action="store_true", help="print the commands and exit")
     parser.add_argument(
@@ -93,7 +94,7 @@ def commands(build: Path, jobs: int, define: Sequence[str] = ()) -> list[list[st
         "CMAKE_BUILD_TYPE": "Release",
         "SERVICE_STREAMER_PYTHON": "OFF",
         "SERVICE_STREAMER_TESTS": "OFF",
-        "SERVICE_STREAMER_TORCH": "ON",
+        "SERVICE_STREAMER_TORCH_BUILT": "ON",
         "SERVICE_STREAMER_VERSION": __version__,
         "Python_EXECUTABLE": sys.executable,
         "pybind11_DIR": pybind11.get_cmake_dir(),
@@ -105,7 +106,7 @@ def commands(build: Path, jobs: int, define: Sequence[str] = ()) -> list[list[st
     configure += [f"-D{definition}" for definition in define]
     return [
         configure,
-        [cmake, "--build", str(build), "--target", "_torch", "--parallel", str(jobs)],
+        [cmake, "--build", str(build), "--target", "_torch_built", "--parallel", str(jobs)],
     ]
 
 
@@ -134,7 +135,7 @@ def _build(build: Path, options: argparse.Namespace) -> None:
         code = subprocess.run(step, check=False).returncode
         if code != 0:
             raise BuildError(f"{step[0]} failed (exit code {code}), see above")
-    module = target / f"_torch{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    module = target / f"_torch_built{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     # Renamed, not overwritten: a running process may have the old file mapped.
     draft = module.with_name(f".{module.name}.{os.getpid()}")
     try:
@@ -142,7 +143,7 @@ def _build(build: Path, options: argparse.Namespace) -> None:
         os.replace(draft, module)
     finally:
         draft.unlink(missing_ok=True)
-    check = [sys.executable, "-c", "import torch, service_streamer._torch"]
+    check = [sys.executable, "-c", "import torch, service_streamer._torch_built"]
     if subprocess.run(check, check=False).returncode != 0:
         raise BuildError(f"{module} was built, but cannot be imported, see above")
     print(f"{module} is ready")
@@ -151,10 +152,10 @@ def _build(build: Path, options: argparse.Namespace) -> None:
 def _built(build: Path) -> Path:
     """The path of the module that CMake has built."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        found = sorted(build.rglob(f"_torch{suffix}"))
+        found = sorted(build.rglob(f"_torch_built{suffix}"))
         if found:
             return found[0]
-    raise BuildError(f"CMake did not build a module _torch in {build}")
+    raise BuildError(f"CMake did not build a module _torch_built in {build}")
 
 
 def _check_version(file: Path) -> None:
@@ -163,7 +164,9 @@ def _check_version(file: Path) -> None:
     if found is None or (int(found[2]), int(found[3])) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         version = "of an unknown version" if found is None else found[1]
-        raise BuildError(f"torch {version} is too old: native models need torch {oldest} or later")
+        raise BuildError(
+            f"torch {version} is too old: TorchScript models need torch {oldest} or later"
+        )
 
 
 def _tool(name: str) -> str | None:

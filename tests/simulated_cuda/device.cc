@@ -101,6 +101,7 @@ class CUDAHooks final : public at::CUDAHooksInterface {
   c10::DeviceIndex getCurrentDevice() const override { return simulated_cuda::current_device().index(); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory(); }
   c10::Allocator* getCUDADeviceAllocator() const override { return &device_memory(); }
+  c10::Device getDeviceFromPtr(void* data) const override { return device_of_memory(data); }
   bool isPinnedPtr(const void* address) const override { return is_pinned(address); }
 };
 
@@ -109,20 +110,22 @@ REGISTER_CUDA_HOOKS(CUDAHooks);
 }  // namespace
 }  // namespace at
 
+#pragma GCC visibility push(default)
 extern "C" {
 
-__attribute__((visibility("default"))) std::size_t simulated_cuda_reserved_bytes() {
+std::size_t simulated_cuda_reserved_bytes() {
   return simulated_cuda::reserved_bytes();
 }
 
-__attribute__((visibility("default"))) int simulated_cuda_devices() {
+int simulated_cuda_devices() {
   return simulated_cuda::kDevices;
 }
 
 // Keeps the current stream of the calling thread busy for this time.
-__attribute__((visibility("default"))) void simulated_cuda_sleep(int milliseconds) {
+void simulated_cuda_sleep(int milliseconds) {
   const std::chrono::milliseconds time(milliseconds);
   simulated_cuda::current(simulated_cuda::current_device()).enqueue([time] { std::this_thread::sleep_for(time); });
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

@@ -45,14 +45,20 @@ class Views {
     return protected_ + static_cast<std::size_t>(device) * kDeviceBytes + offset;
   }
   std::byte* accessible(const void* address, c10::DeviceIndex device) const {
-    const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - protected_);
-    TORCH_CHECK(offset / kDeviceBytes == static_cast<std::size_t>(device), "memory used on cuda:", device,
-                " belongs to another device");
-    return accessible_ + offset;
+    TORCH_CHECK(device_of(address) == device, "memory used on cuda:", device, " belongs to another device");
+    return accessible_ + offset_of(address);
+  }
+  c10::DeviceIndex device_of(const void* address) const {
+    TORCH_CHECK(offset_of(address) < kAll, "the address is not in the memory of a simulated GPU");
+    return static_cast<c10::DeviceIndex>(offset_of(address) / kDeviceBytes);
   }
 
  private:
   static constexpr std::size_t kAll = kDevices * kDeviceBytes;
+
+  std::size_t offset_of(const void* address) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(address) - protected_);
+  }
 
   static std::byte* map(int protection, int file) {
     void* address = mmap(nullptr, kAll, protection, MAP_SHARED, file, 0);
@@ -216,6 +222,10 @@ c10::Allocator& device_memory() {
 
 std::byte* within_device(const void* address, c10::Device device) {
   return address == nullptr ? nullptr : views().accessible(address, device.index());
+}
+
+c10::Device device_of_memory(const void* address) {
+  return {c10::kCUDA, address == nullptr ? current_device().index() : views().device_of(address)};
 }
 
 void record_stream(const c10::DataPtr& block, const c10::Stream& stream) {

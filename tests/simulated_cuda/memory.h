@@ -16,6 +16,9 @@ c10::Allocator& device_memory();
 // device.
 std::byte* within_device(const void* address, c10::Device device);
 
+// The device that an address belongs to. Throws c10::Error if it belongs to none.
+c10::Device device_of_memory(const void* address);
+
 // Notes that another stream uses a block: the block is not released before that stream's work is done. Ignores other
 // memory.
 void record_stream(const c10::DataPtr& block, const c10::Stream& stream);

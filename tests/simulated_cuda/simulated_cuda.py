@@ -30,7 +30,8 @@ def pytest_configure():
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # hides real GPUs from our kernels
     for name in ("libc10.so", "libtorch_cpu.so"):  # before torch looks for registered devices
         ctypes.CDLL(str(folder / "lib" / name), ctypes.RTLD_GLOBAL)
-    library = ctypes.CDLL(os.environ["SERVICE_STREAMER_SIMULATED_CUDA"])
+    # The package looks up functions in all that the process sees.
+    library = ctypes.CDLL(os.environ["SERVICE_STREAMER_SIMULATED_CUDA"], ctypes.RTLD_GLOBAL)
     library.simulated_cuda_reserved_bytes.restype = ctypes.c_size_t
     patch_torch(library)
 

@@ -1,7 +1,6 @@
 #include "bindings/torch/groups.h"
 
 #include <pybind11/stl.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <exception>
@@ -9,6 +8,7 @@
 
 #include "bindings/torch/errors.h"
 #include "bindings/torch/options.h"
+#include "bindings/torch/python_tensors.h"
 #include "bindings/torch/without_gil.h"
 
 namespace py = pybind11;
@@ -30,8 +30,8 @@ BatcherOptions batcher_options_from(const py::dict& given) {
           .pinned = given["pinned"].cast<bool>()};
 }
 
-py::object wrapped(at::Tensor tensor) {
-  PyObject* object = THPVariable_Wrap(std::move(tensor));
+py::object wrapped(std::shared_ptr<std::byte> memory, const Collator::Tensor& tensor) {
+  PyObject* object = python_tensor(std::move(memory), tensor.dtype, tensor.sizes);
   if (object == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(object);
 }
@@ -206,14 +206,15 @@ Groups::Plan Groups::plan_for(const std::vector<Item>& items) const {
 
 py::tuple Groups::collate(std::size_t group) {
   const std::vector<Item>& items = groups_.at(group);
-  std::vector<at::Tensor> inputs;
+  std::vector<std::shared_ptr<std::byte>> inputs;
   std::size_t bytes = 0;
   try {
     const Plan plan = plan_for(items);
     Collator collator(plan.signature, plan.collate);
-    for (Collator::Tensor& tensor : collator.arrange(plan.items)) {
-      at::Tensor& input = inputs.emplace_back(batcher_->buffers.take(inputs.size(), tensor));
-      tensor.data = static_cast<std::byte*>(input.mutable_data_ptr());
+    const std::span<Collator::Tensor> tensors = collator.arrange(plan.items);
+    for (Collator::Tensor& tensor : tensors) {
+      inputs.push_back(batcher_->buffers.take(inputs.size(), tensor));
+      tensor.data = inputs.back().get();
       bytes += native::bytes_of(tensor);
     }
     // Safe without the GIL: `inputs` references the buffers, and owners_ the items.
@@ -223,7 +224,7 @@ py::tuple Groups::collate(std::size_t group) {
     py::list positional;
     py::dict by_name;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      py::object tensor = wrapped(std::move(inputs[i]));
+      py::object tensor = wrapped(std::move(inputs[i]), tensors[i]);
       const bool generated = i >= items.front().views.size();
       if (generated || items.front().named) {
         by_name[plan.signature.inputs[i].name.c_str()] = std::move(tensor);

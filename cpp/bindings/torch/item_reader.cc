@@ -130,10 +130,10 @@ class ItemReader {
   const native::CollateOptions& collate_;
   ReadItems& into_;
   std::vector<const TensorSpec*> item_inputs_;
-  std::span<std::int64_t> extents_;    // of the current item
-  std::optional<c10::Device> device_;  // where tensors may be besides the host
-  std::string devices_ = "cpu";        // the accepted devices, for messages
-  std::optional<Location> location_;   // of the tensors read so far
+  std::span<std::int64_t> extents_;                    // of the current item
+  std::optional<torch_backend::TensorDevice> device_;  // where tensors may be besides the host
+  std::string devices_ = "cpu";                        // the accepted devices, for messages
+  std::optional<Location> location_;                   // of the tensors read so far
 };
 
 }  // namespace

@@ -1,4 +1,3 @@
-// Included first: torch's headers come with an older copy of pybind11.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -10,27 +9,33 @@
 #include "bindings/torch/images.h"
 #include "bindings/torch/loaded_model.h"
 #include "bindings/torch/options.h"
+#include "bindings/torch/python_tensors.h"
 #include "bindings/torch/without_gil.h"
 #include "service_streamer/cuda/gather.h"
 #include "service_streamer/torch/process.h"
-
-static_assert(PYBIND11_VERSION_MAJOR == SERVICE_STREAMER_PYBIND11_MAJOR &&
-                  PYBIND11_VERSION_MINOR == SERVICE_STREAMER_PYBIND11_MINOR,
-              "torch's copy of pybind11 was included instead of ours: check the order of the include folders");
+#include "service_streamer/torch/shims.h"
 
 namespace py = pybind11;
 
 namespace service_streamer::bindings {
 namespace {
 
-// Virtual tables differ between versions of torch. With another version than that of the build, calls would go to wrong
-// functions.
+// A module with torch's C++ library fits one version of torch, because virtual tables differ between versions. The
+// others fit every torch that has the functions they look up.
 void check_torch() {
   const std::string found = py::str(py::module_::import("torch").attr("__version__"));
   const std::string built_for = SERVICE_STREAMER_TORCH_VERSION;
   const auto release = [](const std::string& version) { return version.substr(0, version.find('+')); };
-  if (release(found) == release(built_for)) return;
-  throw py::import_error("service_streamer._torch was built for torch " + built_for + ", but this is torch " + found);
+  if (!built_for.empty() && release(found) != release(built_for)) {
+    throw py::import_error("service_streamer._torch_built was built for torch " + built_for + ", but this is torch " +
+                           found);
+  }
+  try {
+    torch_backend::shims();
+    load_python_tensors();
+  } catch (const std::runtime_error& error) {
+    throw py::import_error("native models need torch 2.10 or later, and this is torch " + found + ": " + error.what());
+  }
 }
 
 py::capsule capsule_of(std::unique_ptr<NativeModel> model) {
@@ -63,7 +68,7 @@ py::object run(const py::capsule& capsule, const py::tuple& items, bool as_batch
 }  // namespace
 }  // namespace service_streamer::bindings
 
-PYBIND11_MODULE(_torch, module) {
+PYBIND11_MODULE(SERVICE_STREAMER_TORCH_MODULE, module) {
   using namespace service_streamer::bindings;
   check_torch();
   module.doc() = "Native models of torch for service_streamer; private.";
@@ -75,10 +80,11 @@ PYBIND11_MODULE(_torch, module) {
              "Loads the file of a model now. Raises RuntimeError if that fails.");
   module.def("run", &run, py::arg("model"), py::arg("items"), py::arg("as_batch"), py::pos_only(),
              "Runs a model on a tuple of items in the calling thread.");
-  py::class_<Batcher, std::shared_ptr<Batcher>>(module, "Batcher",
-                                                "The options and the reusable memory of a BatchedModel.")
+  py::class_<Batcher, std::shared_ptr<Batcher>>(
+      module, "Batcher", "The options and the reusable memory of a BatchedModel.", py::module_local())
       .def(py::init<const py::dict&>(), py::arg("options"), py::pos_only());
-  py::class_<Groups>(module, "Groups", "The items of a batch, divided into groups that can share tensors.")
+  py::class_<Groups>(module, "Groups", "The items of a batch, divided into groups that can share tensors.",
+                     py::module_local())
       .def(py::init<std::shared_ptr<Batcher>, const py::list&, const py::list&>(), py::arg("batcher"), py::arg("items"),
            py::arg("keys"), py::pos_only(), "`keys` has a number for each item, or None to leave the item out.")
       .def_property_readonly("refused", &Groups::refused, "A dict from the index of an invalid item to its exception.")

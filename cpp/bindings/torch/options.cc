@@ -1,7 +1,5 @@
 #include "bindings/torch/options.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
 #include <pybind11/stl.h>
 
 #include <cstring>
@@ -9,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "service_streamer/torch/dtypes.h"
+#include "bindings/torch/python_tensors.h"
 
 namespace py = pybind11;
 
@@ -57,9 +55,13 @@ native::TensorSpec spec_from(const native::Signature& signature, const py::handl
 }  // namespace
 
 native::Scalar scalar_from(double value, native::Dtype dtype) {
-  const at::Tensor tensor = at::full({}, value, at::TensorOptions().dtype(torch_backend::scalar_type_of(dtype)));
+  const py::module_ torch = py::module_::import("torch");
+  const py::object tensor =
+      torch.attr("full")(py::tuple(), value, py::arg("dtype") = torch.attr(native::to_string(dtype)));
+  DlTensor described{};
+  if (!describe_tensor(tensor.ptr(), described)) throw py::type_error("a number that is no plain tensor");
   native::Scalar number{};
-  std::memcpy(number.data(), tensor.const_data_ptr(), native::size_of(dtype));
+  std::memcpy(number.data(), described.first(), native::size_of(dtype));
   return number;
 }
 
@@ -74,11 +76,14 @@ native::CollateOptions collate_options_from(const py::dict& given) {
 
 torch_backend::ModelOptions model_options_from(const py::dict& given) {
   torch_backend::ModelOptions options;
-  options.file = {.path = given["path"].cast<std::string>(),
-                  .script = given["script"].cast<bool>(),
-                  .runners = given["runners"].cast<int>()};
+  options.file.path = given["path"].cast<std::string>();
+  options.file.runners = given["runners"].cast<int>();
+  const py::object folder = given["folder"];
+  if (!folder.is_none()) options.file.folder = torch_backend::temporary_folder(folder.cast<std::string>());
   options.devices.clear();
-  for (const py::handle device : given["devices"]) options.devices.emplace_back(device.cast<std::string>());
+  for (const py::handle device : given["devices"]) {
+    options.devices.push_back(torch_backend::TensorDevice::named(device.cast<std::string>()));
+  }
   options.pipelined = given["pipelined"].cast<bool>();
   options.to_host = given["numpy"].cast<bool>();
   native::Signature& signature = options.signature;
@@ -97,7 +102,8 @@ torch_backend::ModelOptions model_options_from(const py::dict& given) {
   collate = collate_options_from(given);
   const auto values = given["pad_values"].cast<std::vector<double>>();
   for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
-    collate.pad_values.push_back(scalar_from(values.at(i), signature.inputs[i].dtype));
+    const double value = values.at(i);
+    collate.pad_values.push_back(value != 0 ? scalar_from(value, signature.inputs[i].dtype) : native::Scalar{});
   }
   collate.mask = given["mask"].cast<int>();
   collate.lengths = given["lengths"].cast<int>();

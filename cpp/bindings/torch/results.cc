@@ -1,68 +1,74 @@
 #include "bindings/torch/results.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
+#include <utility>
 
 #include "bindings/torch/errors.h"
-#include "service_streamer/torch/device.h"
+#include "bindings/torch/python_tensors.h"
 
 namespace service_streamer::bindings {
 namespace {
 
 using native::Structure;
 using torch_backend::RunResult;
+using torch_backend::Tensor;
 using torch_backend::TensorOutputs;
 
-// An output on a device was computed by a stream of the worker, which owns its memory. The memory must not be reused
-// before work of the caller's stream is done, so torch is told of that stream.
-const at::Tensor& output_of(const RunResult& run, std::size_t output) {
-  const at::Tensor& tensor = run.tensors[output];
-  if (!tensor.is_cpu()) tensor.record_stream(torch_backend::stream_of_this_thread(tensor.device()));
-  return tensor;
-}
+// Takes the next tensors of the iterator, in the output structure of the signature. nullptr with an exception set on
+// failure.
+class Structured {
+ public:
+  // Steals the reference to a list of tensors.
+  Structured(PyObject* tensors, const native::Signature& signature, OutputKind kind)
+      : tensors_(tensors), signature_(signature), kind_(kind) {}
+  ~Structured() { Py_XDECREF(tensors_); }
+  Structured(const Structured&) = delete;
+  Structured& operator=(const Structured&) = delete;
 
-PyObject* wrap(at::Tensor tensor, OutputKind kind) {
-  PyObject* wrapped = THPVariable_Wrap(std::move(tensor));
-  if (wrapped == nullptr || kind == OutputKind::kTensor) return wrapped;
-  static PyObject* numpy = PyUnicode_InternFromString("numpy");
-  PyObject* array = PyObject_CallMethodNoArgs(wrapped, numpy);
-  Py_DECREF(wrapped);
-  return array;
-}
-
-// Puts the tensors into the output structure of the signature. nullptr with an exception set on failure.
-PyObject* structured(std::vector<at::Tensor> tensors, const native::Signature& signature, OutputKind kind) {
-  if (signature.output_structure == Structure::kTensor) return wrap(std::move(tensors.front()), kind);
-  const auto size = static_cast<Py_ssize_t>(tensors.size());
-  PyObject* whole = nullptr;
-  if (signature.output_structure == Structure::kTuple) whole = PyTuple_New(size);
-  if (signature.output_structure == Structure::kList) whole = PyList_New(size);
-  if (signature.output_structure == Structure::kDict) whole = PyDict_New();
-  for (Py_ssize_t i = 0; whole != nullptr && i < size; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    PyObject* element = wrap(std::move(tensors[index]), kind);
-    bool stored = element != nullptr;
-    if (stored && PyTuple_Check(whole)) {
-      PyTuple_SET_ITEM(whole, i, element);
-    } else if (stored && PyList_Check(whole)) {
-      PyList_SET_ITEM(whole, i, element);
-    } else if (stored) {
-      stored = PyDict_SetItemString(whole, signature.outputs[index].name.c_str(), element) == 0;
-      Py_DECREF(element);
+  // Of the next `count` tensors.
+  PyObject* next(std::size_t count) {
+    if (signature_.output_structure == Structure::kTensor) return next_tensor();
+    const auto size = static_cast<Py_ssize_t>(count);
+    PyObject* whole = nullptr;
+    if (signature_.output_structure == Structure::kTuple) whole = PyTuple_New(size);
+    if (signature_.output_structure == Structure::kList) whole = PyList_New(size);
+    if (signature_.output_structure == Structure::kDict) whole = PyDict_New();
+    for (Py_ssize_t i = 0; whole != nullptr && i < size; ++i) {
+      PyObject* element = next_tensor();
+      bool stored = element != nullptr;
+      if (stored && PyTuple_Check(whole)) {
+        PyTuple_SET_ITEM(whole, i, element);
+      } else if (stored && PyList_Check(whole)) {
+        PyList_SET_ITEM(whole, i, element);
+      } else if (stored) {
+        const std::string& name = signature_.outputs[static_cast<std::size_t>(i)].name;
+        stored = PyDict_SetItemString(whole, name.c_str(), element) == 0;
+        Py_DECREF(element);
+      }
+      if (!stored) Py_CLEAR(whole);
     }
-    if (!stored) Py_CLEAR(whole);
+    return whole;
   }
-  return whole;
-}
+
+ private:
+  PyObject* next_tensor() {
+    PyObject* tensor = PyList_GET_ITEM(tensors_, next_++);
+    if (kind_ == OutputKind::kTensor) return Py_NewRef(tensor);
+    static PyObject* numpy = PyUnicode_InternFromString("numpy");
+    return PyObject_CallMethodNoArgs(tensor, numpy);
+  }
+
+  PyObject* const tensors_;
+  const native::Signature& signature_;
+  const OutputKind kind_;
+  Py_ssize_t next_ = 0;
+};
 
 // Cuts the padding off an output. `outer_dimensions` is 1 if the tensor has a batch dimension, else 0.
-at::Tensor trimmed(at::Tensor tensor, const RunResult& run, const torch_backend::Model& model, std::size_t output,
-                   const std::vector<std::int64_t>& extents, std::int64_t outer_dimensions) {
+Tensor trimmed(Tensor tensor, const RunResult& run, const torch_backend::Model& model, std::size_t output,
+               const std::vector<std::int64_t>& extents, std::int64_t outer_dimensions) {
   for (const torch_backend::Model::Trim& trim : model.trims()) {
     const std::int64_t dimension = trim.dimension + outer_dimensions;
     if (trim.output != output || extents[trim.symbol] == run.padded[trim.symbol]) continue;
@@ -73,23 +79,20 @@ at::Tensor trimmed(at::Tensor tensor, const RunResult& run, const torch_backend:
   return tensor;
 }
 
-PyObject* item_of(const RunResult& run, std::int64_t row, const torch_backend::Model& model, OutputKind kind) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(run.tensors.size());
+void add_item(const RunResult& run, std::int64_t row, const torch_backend::Model& model, std::vector<Tensor>& tensors) {
   for (std::size_t output = 0; output < run.tensors.size(); ++output) {
-    at::Tensor tensor = output_of(run, output).select(0, row);
+    Tensor tensor = run.tensors[output].select(row);
     if (!run.extents.empty()) {
       tensor = trimmed(std::move(tensor), run, model, output, run.extents[static_cast<std::size_t>(row)], 0);
     }
     tensors.push_back(std::move(tensor));
   }
-  return structured(std::move(tensors), model.signature(), kind);
 }
 
 // The rows of a slice in one output, cut to the longest of them.
-at::Tensor rows_of(const TensorOutputs::Slice& slice, std::size_t output, const torch_backend::Model& model) {
+Tensor rows_of(const TensorOutputs::Slice& slice, std::size_t output, const torch_backend::Model& model) {
   const RunResult& run = *slice.run;
-  at::Tensor tensor = output_of(run, output);
+  Tensor tensor = run.tensors[output];
   if (tensor.size(0) != slice.count) tensor = tensor.narrow(0, slice.row, slice.count);
   if (run.extents.empty()) return tensor;
   std::vector<std::int64_t> longest(run.padded.size(), 0);
@@ -102,26 +105,33 @@ at::Tensor rows_of(const TensorOutputs::Slice& slice, std::size_t output, const 
 }
 
 // Concatenates the rows of several runs. Shorter ones are padded with zeros.
-at::Tensor joined(std::vector<at::Tensor> tensors, const torch_backend::Model& model) {
+Tensor joined(std::vector<Tensor> tensors, const torch_backend::Model& model) {
   if (tensors.size() == 1) return tensors.front();
-  std::vector<std::int64_t> longest = tensors.front().sizes().vec();
-  for (const at::Tensor& tensor : tensors) {
-    for (std::int64_t i = 1; i < tensor.dim(); ++i) {
-      auto& size = longest[static_cast<std::size_t>(i)];
-      size = std::max(size, tensor.size(i));
+  const Tensor::Sizes first = tensors.front().sizes();
+  std::vector<std::int64_t> whole(first.begin(), first.end());
+  whole[0] = 0;
+  bool padded = false;
+  for (const Tensor& tensor : tensors) {
+    const Tensor::Sizes sizes = tensor.sizes();
+    whole[0] += sizes[0];
+    for (std::size_t i = 1; i < whole.size(); ++i) {
+      padded = padded || sizes[i] != whole[i];
+      whole[i] = std::max(whole[i], sizes[i]);
     }
   }
+  Tensor together = tensors.front().empty_like(whole, tensors.front().device());
+  if (padded) together.zero();
   const bool left = model.options().collate.side == native::PadSide::kLeft;
-  for (at::Tensor& tensor : tensors) {
-    std::vector<std::int64_t> missing;  // (before, after) of each dimension, the last dimension first
-    for (std::int64_t i = tensor.dim(); i-- > 1;) {
-      const std::int64_t padding = longest[static_cast<std::size_t>(i)] - tensor.size(i);
-      missing.push_back(left ? padding : 0);
-      missing.push_back(left ? 0 : padding);
+  std::int64_t row = 0;
+  for (const Tensor& tensor : tensors) {
+    Tensor part = together.narrow(0, row, tensor.size(0));
+    for (std::int64_t i = 1; i < tensor.rank(); ++i) {
+      part = part.narrow(i, left ? part.size(i) - tensor.size(i) : 0, tensor.size(i));
     }
-    if (model.options().collate.pad) tensor = at::constant_pad_nd(tensor, missing);
+    part.copy(tensor, /*non_blocking=*/true);
+    row += tensor.size(0);
   }
-  return at::cat(tensors);
+  return together;
 }
 
 // The row of each item, in the order of the request. The slices of a range may be in any order.
@@ -156,11 +166,10 @@ std::vector<TensorOutputs::Slice> slices_in_order(const std::vector<native::Outp
   return slices;
 }
 
-// Calls the function without gradients, and converts C++ exceptions into Python exceptions.
+// Converts C++ exceptions into Python exceptions.
 template <typename Function>
 PyObject* with_python_errors(Function function) {
   try {
-    const c10::AutoGradMode no_gradients(false);
     return function();
   } catch (const std::exception& error) {
     set_run_error(error);
@@ -173,10 +182,17 @@ PyObject* with_python_errors(Function function) {
 PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind) {
   return with_python_errors([&]() -> PyObject* {
     const std::vector<Row> rows = rows_in_order(ranges);
+    const std::size_t outputs = rows.empty() ? 0 : rows.front().run->tensors.size();
+    std::vector<Tensor> tensors;
+    tensors.reserve(rows.size() * outputs);
+    for (const Row& row : rows) add_item(*row.run, row.row, model, tensors);
+    PyObject* made = python_tensors(std::move(tensors));
+    const bool plain = kind == OutputKind::kTensor && model.signature().output_structure == Structure::kTensor;
+    if (made == nullptr || (plain && outputs == 1)) return made;
+    Structured structured(made, model.signature(), kind);
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(rows.size()));
     for (std::size_t i = 0; list != nullptr && i < rows.size(); ++i) {
-      // Converted here, because an exception that left this block would leak the list.
-      PyObject* item = with_python_errors([&] { return item_of(*rows[i].run, rows[i].row, model, kind); });
+      PyObject* item = structured.next(outputs);
       if (item == nullptr) {
         Py_CLEAR(list);
       } else {
@@ -188,16 +204,19 @@ PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_b
 }
 
 PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind) {
-  return with_python_errors([&] {
+  return with_python_errors([&]() -> PyObject* {
     const std::vector<TensorOutputs::Slice> slices = slices_in_order(ranges);
-    std::vector<at::Tensor> tensors;
-    for (std::size_t output = 0; output < slices.front().run->tensors.size(); ++output) {
-      std::vector<at::Tensor> rows;
+    const std::size_t outputs = slices.front().run->tensors.size();
+    std::vector<Tensor> tensors;
+    for (std::size_t output = 0; output < outputs; ++output) {
+      std::vector<Tensor> rows;
       rows.reserve(slices.size());
       for (const TensorOutputs::Slice& slice : slices) rows.push_back(rows_of(slice, output, model));
       tensors.push_back(joined(std::move(rows), model));
     }
-    return structured(std::move(tensors), model.signature(), kind);
+    PyObject* made = python_tensors(std::move(tensors));
+    if (made == nullptr) return nullptr;
+    return Structured(made, model.signature(), kind).next(outputs);
   });
 }
 

@@ -1,12 +1,10 @@
 #include "bindings/torch/views.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "service_streamer/torch/dtypes.h"
+#include "bindings/torch/python_tensors.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -43,6 +41,33 @@ std::nullopt_t refuse_dtype(const Label& label, const char* dtype) {
   return std::nullopt;
 }
 
+// The text of an object, for a message. Steals the reference, which may be nullptr.
+std::string text_of(PyObject* object) {
+  PyObject* text = object == nullptr ? nullptr : PyObject_Str(object);
+  const char* characters = text == nullptr ? nullptr : PyUnicode_AsUTF8(text);
+  std::string result = characters == nullptr ? "?" : characters;
+  Py_XDECREF(text);
+  Py_XDECREF(object);
+  PyErr_Clear();
+  return result;
+}
+
+// The name of an element type: "Half" of "torch.cuda.HalfTensor".
+std::string type_name_of(PyObject* tensor) {
+  std::string name = text_of(PyObject_CallMethod(tensor, "type", nullptr));
+  name.erase(0, name.rfind('.') + 1);
+  return name.substr(0, name.rfind("Tensor"));
+}
+
+std::nullopt_t refuse_tensor(const Label& label, PyObject* tensor) {
+  const bool special = is_special_tensor(tensor);
+  const std::string device = text_of(PyObject_GetAttrString(tensor, "device"));
+  if (!special && device == "cpu") return refuse_dtype(label, type_name_of(tensor).c_str());
+  PyErr_Format(PyExc_TypeError, "%s is a %s tensor on %s, the model wants a dense one on %s", label.text().c_str(),
+               special ? "special" : "dense", device.c_str(), label.devices);
+  return std::nullopt;
+}
+
 bool fits_rank(const Label& label, std::int64_t rank) {
   if (std::cmp_less_equal(rank, kMaxItemDimensions)) return true;
   PyErr_Format(PyExc_TypeError, "%s has %lld dimensions, at most %zu are possible", label.text().c_str(),
@@ -58,30 +83,26 @@ ViewOwners::~ViewOwners() {
 }
 
 std::optional<Location> ViewOwners::view(PyObject* object, const Label& label, TensorView& view,
-                                         std::optional<c10::Device> device) {
-  return THPVariable_Check(object) ? view_tensor(object, label, view, device) : view_buffer(object, label, view);
+                                         std::optional<torch_backend::TensorDevice> device) {
+  return is_tensor(object) ? view_tensor(object, label, view, device) : view_buffer(object, label, view);
 }
 
 std::optional<Location> ViewOwners::view_tensor(PyObject* object, const Label& label, TensorView& view,
-                                                std::optional<c10::Device> device) {
-  const at::Tensor& tensor = THPVariable_Unpack(object);
-  const bool plain = tensor.layout() == c10::kStrided && !tensor.unsafeGetTensorImpl()->is_python_dispatch() &&
-                     !tensor.is_conj() && !tensor.is_neg() && !tensor.is_nested() && !tensor._is_zerotensor();
-  const bool on_device = device == tensor.device();
-  if (!plain || !(on_device || tensor.device().is_cpu())) {
-    PyErr_Format(PyExc_TypeError, "%s is a %s tensor on %s, the model wants a dense one on %s", label.text().c_str(),
-                 plain ? "dense" : "special", tensor.device().str().c_str(), label.devices);
-    return std::nullopt;
+                                                std::optional<torch_backend::TensorDevice> device) {
+  DlTensor tensor{};
+  if (!describe_tensor(object, tensor)) return refuse_tensor(label, object);
+  const std::optional<torch_backend::TensorDevice> found = tensor.device();
+  const bool on_device = found && device == found;
+  if (!on_device && !(found && found->is_cpu())) return refuse_tensor(label, object);
+  const std::optional<native::Dtype> dtype = tensor.dtype();
+  if (!dtype) return refuse_dtype(label, type_name_of(object).c_str());
+  if (!fits_rank(label, tensor.rank)) return std::nullopt;
+  view.dtype = *dtype;
+  for (std::int32_t i = 0; i < tensor.rank; ++i) {
+    view.sizes.push_back(tensor.sizes[i]);
+    view.strides.push_back(tensor.strides[i] * static_cast<std::int64_t>(native::size_of(*dtype)));
   }
-  if (!torch_backend::dtype_of(tensor.scalar_type(), view.dtype)) {
-    return refuse_dtype(label, c10::toString(tensor.scalar_type()));
-  }
-  if (!fits_rank(label, tensor.dim())) return std::nullopt;
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-    view.sizes.push_back(tensor.size(i));
-    view.strides.push_back(tensor.stride(i) * static_cast<std::int64_t>(tensor.element_size()));
-  }
-  view.data = static_cast<const std::byte*>(tensor.const_data_ptr());
+  view.data = tensor.first();
   objects_.push_back(Py_NewRef(object));
   return on_device ? Location::kDevice : Location::kHost;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <Python.h>
-#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <deque>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "service_streamer/native/tensor.h"
+#include "service_streamer/torch/tensor.h"
 
 namespace service_streamer::bindings {
 
@@ -38,11 +38,11 @@ class ViewOwners {
   // Makes a view of a tensor, or of an object with the buffer protocol (a numpy array). Nothing is copied. A tensor
   // must be on the host or on `device`. nullopt with a TypeError set on failure.
   std::optional<Location> view(PyObject* object, const Label& label, native::TensorView& view,
-                               std::optional<c10::Device> device = std::nullopt);
+                               std::optional<torch_backend::TensorDevice> device = std::nullopt);
 
  private:
   std::optional<Location> view_tensor(PyObject* object, const Label& label, native::TensorView& view,
-                                      std::optional<c10::Device> device);
+                                      std::optional<torch_backend::TensorDevice> device);
   std::optional<Location> view_buffer(PyObject* object, const Label& label, native::TensorView& view);
 
   std::vector<PyObject*> objects_;

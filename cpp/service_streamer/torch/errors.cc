@@ -1,7 +1,5 @@
 #include "service_streamer/torch/errors.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <array>
 #include <new>
@@ -47,11 +45,10 @@ std::string_view operator_in(std::string_view text) {
 }
 
 std::string message_of(const std::exception& error) {
-  const auto* own = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = own != nullptr ? own->what_without_backtrace() : error.what();
-  if (text.find("Traceback of TorchScript") != std::string::npos) return script_message(text).substr(0, kLongest);
+  const std::string_view text = error.what();
+  if (text.find("Traceback of TorchScript") != std::string_view::npos) return script_message(text).substr(0, kLongest);
   const std::string message(line_at(text, 0).substr(0, kLongest));
-  const std::string_view where = operator_in(error.what());
+  const std::string_view where = operator_in(text);
   return where.empty() ? message : message + " (in: " + std::string(where) + ")";
 }
 
@@ -65,8 +62,7 @@ bool is_about_memory(std::string_view text) {
 
 native::RunError run_error_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const native::RunError*>(&error)) return *own;
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-                      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr || is_about_memory(error.what());
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr || is_about_memory(error.what());
   return {memory ? native::Fault::kMemory : native::Fault::kModel, message_of(error)};
 }
 

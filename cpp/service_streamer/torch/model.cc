@@ -30,7 +30,7 @@ Program& Model::program(std::size_t device) {
     LoadOptions file = options_.file;
     file.device = options_.devices[device];
     try {
-      program = file.script ? load_script(file, options_.signature) : load_package(file);
+      program = file.is_script() ? load_script(file, options_.signature) : load_package(file);
     } catch (const std::exception& error) {
       throw run_error_of(error);
     }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +15,10 @@
 namespace service_streamer::torch_backend {
 
 struct ModelOptions {
-  LoadOptions file;                             // `device` is replaced by each of `devices`
-  std::vector<c10::Device> devices{c10::kCPU};  // assigned to the workers in turn
-  bool pipelined = false;                       // each worker has two batches in flight on its device
-  bool to_host = false;                         // outputs are copied to the host, even if the items were on a device
+  LoadOptions file;                       // `device` is replaced by each of `devices`
+  std::vector<TensorDevice> devices{{}};  // assigned to the workers in turn
+  bool pipelined = false;                 // each worker has two batches in flight on its device
+  bool to_host = false;                   // outputs are copied to the host, even if the items were on a device
   native::Signature signature;
   native::CollateOptions collate;
   int intra_op_threads = 1;           // for each worker
@@ -29,7 +27,7 @@ struct ModelOptions {
 
 // The outputs of one run of the model, shared by all requests with rows in it.
 struct RunResult {
-  std::vector<at::Tensor> tensors;                 // one row for each item, and possibly padding rows
+  std::vector<Tensor> tensors;                     // one row for each item, and possibly padding rows
   std::vector<std::int64_t> padded;                // the size of each symbol in this run
   std::vector<std::vector<std::int64_t>> extents;  // the same for each row; empty if outputs are not trimmed
 };
@@ -61,7 +59,7 @@ class Model final : public native::Model {
   const native::Signature& signature() const { return options_.signature; }
   const ModelOptions& options() const { return options_; }
 
-  c10::Device device(std::size_t index) const { return options_.devices[index]; }
+  TensorDevice device(std::size_t index) const { return options_.devices[index]; }
 
   // The program for one of the devices, by index. The first call loads the file and blocks meanwhile. Throws RunError.
   Program& program(std::size_t device) EXCLUDES(mutex_);

@@ -1,27 +1,110 @@
-#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <dlfcn.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <mutex>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "service_streamer/torch/device.h"
 #include "service_streamer/torch/process.h"
 #include "service_streamer/torch/program.h"
 
 namespace service_streamer::torch_backend {
 namespace {
 
+// A package of AOTInductor: a shared object with a C interface. torch declares it in
+// torch/csrc/inductor/aoti_runtime/interface.h.
 class Package final : public Program {
  public:
   explicit Package(const LoadOptions& options)
-      : loader_(options.path, "model", /*run_single_threaded=*/false, static_cast<std::size_t>(options.runners),
-                options.device.is_cuda() ? options.device.index() : c10::DeviceIndex{-1}) {}
+      : folder_(options.folder),
+        device_(options.device),
+        library_(dlopen(options.path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) throw std::runtime_error(dlerror());
+    try {
+      open(options);
+    } catch (...) {
+      dlclose(library_);
+      throw;
+    }
+  }
 
-  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) override { return loader_.boxed_run(std::move(inputs)); }
+  ~Package() override {
+    delete_(container_);
+    dlclose(library_);
+  }
+  Package(const Package&) = delete;
+  Package& operator=(const Package&) = delete;
+
+  // The container takes the inputs and gives the outputs.
+  std::vector<Tensor> run(std::vector<Tensor> inputs) override {
+    std::vector<TensorHandle> given;
+    given.reserve(inputs.size());
+    for (Tensor& input : inputs) given.push_back(input.release());
+    std::vector<TensorHandle> made(outputs_);
+    const TorchStream stream = TorchStream::of_this_thread(device_);
+    check(run_(container_, given.data(), given.size(), made.data(), made.size(), stream.native, nullptr));
+    return std::vector<Tensor>(made.begin(), made.end());
+  }
 
  private:
-  ::torch::inductor::AOTIModelPackageLoader loader_;
+  using Container = void*;
+
+  void open(const LoadOptions& options) {
+    find(delete_, "AOTInductorModelContainerDelete");
+    find(run_, "AOTInductorModelContainerRun");
+    last_error_ = reinterpret_cast<decltype(last_error_)>(dlsym(library_, "AOTInductorGetLastError"));
+    std::int32_t (*create)(Container*, std::size_t runners, const char* device, const char* folder) = nullptr;
+    std::int32_t (*outputs)(Container, std::size_t* count) = nullptr;
+    find(create, "AOTInductorModelContainerCreateWithDevice");
+    find(outputs, "AOTInductorModelContainerGetNumOutputs");
+    check(create(&container_, static_cast<std::size_t>(options.runners), options.device.str().c_str(),
+                 options.folder->c_str()));
+    check(outputs(container_, &outputs_));
+  }
+
+  template <typename Function>
+  void find(Function& function, const char* name) const {
+    function = reinterpret_cast<Function>(dlsym(library_, name));
+    if (function == nullptr) throw std::runtime_error(std::string("the package has no function ") + name);
+  }
+
+  // If a function of torch failed, the package knows its name, and torch the reason. Packages of torch before 2.13 tell
+  // neither; they only print it.
+  void check(std::int32_t code) const {
+    if (code == 0) return;
+    const char* text = nullptr;
+    if (last_error_ != nullptr) last_error_(&text);
+    if (text == nullptr || *text == '\0') throw std::runtime_error("the package failed; it has printed the reason");
+    const bool of_torch = std::string_view(text).starts_with("aoti_torch_");
+    if (of_torch) torch_backend::check(code);
+    throw std::runtime_error(text);
+  }
+
+  const std::shared_ptr<const std::string> folder_;
+  const TensorDevice device_;
+  void* const library_;
+  std::int32_t (*delete_)(Container) = nullptr;
+  std::int32_t (*run_)(Container, TensorHandle* inputs, std::size_t input_count, TensorHandle* outputs,
+                       std::size_t output_count, void* stream, void* proxy_executor) = nullptr;
+  std::int32_t (*last_error_)(const char** text) = nullptr;
+  Container container_ = nullptr;
+  std::size_t outputs_ = 0;
 };
 
 }  // namespace
+
+std::shared_ptr<const std::string> temporary_folder(const std::string& path) {
+  const pid_t owner = getpid();
+  return {new std::string(path), [owner](const std::string* folder) {
+            std::error_code ignored;
+            if (getpid() == owner) std::filesystem::remove_all(*folder, ignored);
+            delete folder;
+          }};
+}
 
 std::unique_ptr<Program> load_package(const LoadOptions& options) {
   const std::lock_guard held(process_lock());

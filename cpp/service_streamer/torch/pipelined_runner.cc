@@ -1,7 +1,5 @@
 #include "service_streamer/torch/pipelined_runner.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -13,9 +11,9 @@
 namespace service_streamer::torch_backend {
 namespace {
 
-bool lies_in(const at::Tensor& tensor, const native::Collator::Tensor& input) {
+bool lies_in(const Tensor& tensor, const native::Collator::Tensor& input) {
   const std::less<const void*> before;
-  const void* data = tensor.storage().data();
+  const void* data = tensor.storage();
   return !before(data, input.data) && before(data, input.data + native::bytes_of(input));
 }
 
@@ -30,15 +28,15 @@ class PipelinedRunner::Group final : public native::DeviceRun {
   }
 
   std::vector<Bytes> compute(std::span<const native::Collator::Tensor> inputs) override {
-    const c10::StreamGuard guard = runner_.torch_device_->use(native::Device::Stream::kCompute);
+    const UseStream use(runner_.torch_device_->stream_of(native::Device::Stream::kCompute));
     result->tensors = runner_.compute(inputs);
     std::vector<Bytes> outputs;
-    for (at::Tensor& tensor : result->tensors) {
-      tensor = tensor.to(runner_.torch_device_->device()).contiguous();
+    for (Tensor& tensor : result->tensors) {
+      tensor = tensor.contiguous_on(runner_.torch_device_->device());
       // The memory of the inputs is reused by a later batch, so an output must not share it.
       const auto is_in = [&](const native::Collator::Tensor& input) { return lies_in(tensor, input); };
       if (outputs_stay_on_device && std::ranges::any_of(inputs, is_in)) tensor = tensor.clone();
-      outputs.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes());
+      outputs.emplace_back(tensor.data(), tensor.bytes());
     }
     return outputs;
   }
@@ -46,9 +44,9 @@ class PipelinedRunner::Group final : public native::DeviceRun {
   // Copies to ordinary memory, which callers may keep. Pinned memory is scarce and reused.
   void collect(std::span<const Bytes> outputs) override {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      at::Tensor& tensor = result->tensors[i];
-      at::Tensor here = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
-      if (!outputs[i].empty()) std::memcpy(here.mutable_data_ptr(), outputs[i].data(), outputs[i].size());
+      Tensor& tensor = result->tensors[i];
+      Tensor here = tensor.empty_like(tensor.sizes(), {});
+      if (!outputs[i].empty()) std::memcpy(here.data(), outputs[i].data(), outputs[i].size());
       tensor = std::move(here);
     }
   }

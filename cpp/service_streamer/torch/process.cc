@@ -1,8 +1,8 @@
 #include "service_streamer/torch/process.h"
 
-#include <ATen/Parallel.h>
-
 #include <thread>
+
+#include "service_streamer/torch/shims.h"
 
 namespace service_streamer::torch_backend {
 namespace {
@@ -21,11 +21,11 @@ void renew_process_lock() {
 
 void set_intra_op_threads(int count) {
   const std::lock_guard held(*lock);
-  const int usual = at::get_num_threads();
+  const int usual = shims().get_num_threads();
   if (usual == count) return;
-  at::set_num_threads(count);
+  shims().set_num_threads(count);
   // A new thread starts with the number that any thread has set last. A helper thread restores the previous number.
-  std::thread([usual] { at::set_num_threads(usual); }).join();
+  std::thread([usual] { shims().set_num_threads(usual); }).join();
 }
 
 }  // namespace service_streamer::torch_backend

@@ -1,11 +1,8 @@
 #include "service_streamer/torch/runner.h"
 
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "service_streamer/torch/device.h"
 #include "service_streamer/torch/errors.h"
 
 namespace service_streamer::torch_backend {
@@ -130,19 +127,18 @@ std::shared_ptr<const RunResult> Runner::run_group() {
     result->tensors = compute(inputs);
   });
   // The next batch reuses the memory of the inputs, so an output that is also an input must be copied.
-  for (at::Tensor& tensor : result->tensors) {
-    if (tensor.has_storage() && collator_.holds(tensor.storage().data())) tensor = tensor.clone();
+  for (Tensor& tensor : result->tensors) {
+    if (collator_.holds(tensor.storage())) tensor = tensor.clone();
   }
   record_extents(*result);
   return result;
 }
 
-std::vector<at::Tensor> Runner::compute(std::span<const native::Collator::Tensor> inputs) const {
-  const c10::AutoGradMode no_gradients(false);
+std::vector<Tensor> Runner::compute(std::span<const native::Collator::Tensor> inputs) const {
   const std::int64_t rows = inputs.front().sizes[0];  // including rows that fill up the batch
-  std::vector<at::Tensor> tensors;
+  std::vector<Tensor> tensors;
   for (const native::Collator::Tensor& input : inputs) {
-    tensors.push_back(tensor_at(input.data, input.dtype, input.sizes, model_.device(device_)));
+    tensors.push_back(Tensor::at(input.data, input.dtype, input.sizes, model_.device(device_)));
   }
   tensors = model_.program(device_).run(std::move(tensors));
   const std::size_t wanted = model_.signature().outputs.size();
@@ -150,11 +146,11 @@ std::vector<at::Tensor> Runner::compute(std::span<const native::Collator::Tensor
     throw native::RunError(native::Fault::kModel, "the model returned " + std::to_string(tensors.size()) +
                                                       " tensors, but its signature has " + std::to_string(wanted));
   }
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.dim() > 0 && tensor.size(0) == rows) continue;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.rank() > 0 && tensor.size(0) == rows) continue;
     native::RunError error(native::Fault::kOutputs, "an output of the model does not have one row for each item");
     error.expected = rows;
-    error.received = tensor.dim() == 0 ? 0 : tensor.size(0);
+    error.received = tensor.rank() == 0 ? 0 : tensor.size(0);
     throw error;
   }
   return tensors;

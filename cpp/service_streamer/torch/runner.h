@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,7 +40,7 @@ class Runner : public native::Runner {
 
   // Runs the program on inputs that are on its device. Throws RunError if an output does not have one row for each
   // item.
-  std::vector<at::Tensor> compute(std::span<const native::Collator::Tensor> inputs) const;
+  std::vector<Tensor> compute(std::span<const native::Collator::Tensor> inputs) const;
   void record_extents(RunResult& result) const;  // of the current group, after Collator::arrange()
 
   // open() makes an empty TensorOutputs for each range. distribute() adds the rows of a run to them.

@@ -40,8 +40,8 @@ class BatchedModel:
     The callable runs in a Python worker thread or worker process. A BatchedModel can be given to
     any streamer or to a `RedisWorker`, or be called. It can be pickled if the callable can.
 
-    Batches are made in C++ if ``python -m service_streamer.build_torch`` was run, otherwise by
-    torch's own functions. The results are the same, and the repr tells which it is.
+    Batches are made in C++ with torch 2.10 or later, otherwise by torch's own functions. The
+    results are the same, and the repr tells which it is.
 
     Args:
         model: the callable.

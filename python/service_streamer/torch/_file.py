@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import platform
+import shutil
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -61,6 +63,53 @@ def device_of(path: str | os.PathLike[str]) -> str | None:
                 device = json.loads(archive.read(file)).get("AOTI_DEVICE_KEY")
                 return None if device is None else str(device)
     return None
+
+
+def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """Unpack the shared object of a package and what it needs into a new temporary folder.
+
+    Returns:
+        The path of the shared object, and the folder. It is the caller's to remove.
+
+    Raises:
+        ModelFileError: the package is damaged, or needs something that is not supported.
+    """
+    name = os.fspath(path)
+    folder = tempfile.mkdtemp(prefix="service-streamer-")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [each for each in archive.infolist() if "/data/aotinductor/" in each.filename]
+            _check_members(name, archive, [each.filename for each in members])
+            for member in members:
+                # All lie in one folder of the package, so their names are enough.
+                target = Path(folder, Path(member.filename).name)
+                with archive.open(member) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, _DAMAGED):
+            raise ModelFileError(name, f"is damaged: {error}") from error
+        raise
+    library = next(str(file) for file in Path(folder).iterdir() if file.suffix == ".so")
+    return library, folder
+
+
+def _check_members(name: str, archive: zipfile.ZipFile, members: list[str]) -> None:
+    """Refuse what only torch's own loader can run."""
+    folders = {member.rpartition("/")[0] for member in members}
+    libraries = [member for member in members if member.endswith(".so")]
+    if len(folders) != 1 or len(libraries) != 1:
+        raise ModelFileError(name, "must have one model, and one shared object in it")
+    weights = [member for member in members if member.endswith(".blob")]
+    if weights:
+        raise ModelFileError(
+            name, "has its weights in another file: compile it with the weights in its code"
+        )
+    calls = libraries[0].removesuffix(".so") + ".json"
+    nodes = json.loads(archive.read(calls)).get("nodes") if calls in members else None
+    if nodes:
+        operators = ", ".join(sorted({node["node"]["target"] for node in nodes}))
+        raise ModelFileError(name, f"calls operators that have no C interface: {operators}")
 
 
 def _check_machine(name: str, machine_info: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._batching import load_batching
+from ._module import load_kernels
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -75,6 +76,8 @@ def normalize_images(
         batch = batch.to(device)
     scale = [1 / (255 * deviation) for deviation in std]
     shift = [-middle / deviation for middle, deviation in zip(mean, std, strict=True)]
+    if batch.is_cuda:
+        module = load_kernels() or module
     result: Tensor = module.normalize_images(batch.contiguous(), scale, shift, dtype == "float16")
     return result
 

@@ -1,36 +1,56 @@
-"""Loads the extension module ``_torch``, which is built for one version of torch."""
+"""Loads the extension modules ``_torch``, and ``_torch_built``, which fits one version of torch."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-_loaded: Any = None
+_loaded: dict[str, Any] = {}
+
+_BUILD = "build it with `python -m service_streamer.build_torch`"
 
 
 def load_module() -> Any:
-    """Import torch and the extension module.
+    """Import torch and ``_torch``, which the package contains. It calls torch by its C interface.
+
+    Raises:
+        ImportError: torch is missing, or does not have that interface.
+    """
+    if "_torch" not in _loaded:
+        _loaded["_torch"] = importlib.import_module("service_streamer._torch")
+    return _loaded["_torch"]
+
+
+def load_built_module() -> Any:
+    """Import torch and the module that `build_torch` builds. It has TorchScript too, and kernels.
 
     Raises:
         ImportError: one of them is missing, or their versions differ. The message has the remedy.
     """
-    global _loaded
-    if _loaded is None:
+    if "_torch_built" not in _loaded:
         import torch
 
         from .._core import __version__
 
-        rebuild = "build it with `python -m service_streamer.build_torch`"
         try:
-            from .. import _torch
+            module = importlib.import_module("service_streamer._torch_built")
         except ImportError as error:
             raise ImportError(
-                f"service_streamer._torch cannot be used with torch {torch.__version__}: "
-                f"{rebuild} ({error})"
+                "TorchScript needs the module service_streamer._torch_built for torch "
+                f"{torch.__version__}: {_BUILD} ({error}). A .pt2 needs no build"
             ) from error
-        if _torch.__version__ != __version__:
+        if module.__version__ != __version__:
             raise ImportError(
-                f"service_streamer._torch has the version {_torch.__version__}, "
-                f"but the package has {__version__}: {rebuild}"
+                f"service_streamer._torch_built has the version {module.__version__}, "
+                f"but the package has {__version__}: {_BUILD}"
             )
-        _loaded = _torch
-    return _loaded
+        _loaded["_torch_built"] = module
+    return _loaded["_torch_built"]
+
+
+def load_kernels() -> Any:
+    """Import the module that may have kernels for GPUs; None if it was not built for this torch."""
+    try:
+        return load_built_module()
+    except ImportError:
+        return None

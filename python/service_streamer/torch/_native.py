@@ -16,8 +16,8 @@ from .._types import Collate
 from ._collate import PadSide, check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices
 from ._errors import ModelFileError
-from ._file import device_of, is_script
-from ._module import load_module
+from ._file import device_of, is_script, unpack
+from ._module import load_built_module, load_kernels, load_module
 from ._sidecar import BATCH, Signature, TensorSpec, read_sidecar
 
 Output = Literal["tensor", "numpy"]
@@ -75,8 +75,8 @@ class NativeModel(NativeSource):
         ModelFileError: the file is not a model, is damaged, or is for another machine or device.
         SidecarError: the description of the model is missing or wrong.
         ValueError: a setting is wrong. The message names the setting and its value.
-        ImportError: torch or the module ``_torch`` is missing, or ``_torch`` was built for another
-            version of torch.
+        ImportError: torch is missing or older than 2.10. Or the file is TorchScript, and the module
+            for it is missing or was built for another version of torch.
 
     Example:
         >>> import torch
@@ -124,7 +124,7 @@ class NativeModel(NativeSource):
             intra_op_threads = max(1, len(os.sched_getaffinity(0)) // self._workers)
         count("intra_op_threads", intra_op_threads)
         self._path = os.fspath(path)
-        script = is_script(path)
+        self._script = script = is_script(path)
         self.signature = (
             read_sidecar(path) if signature is None else Signature.from_dict(signature, "signature")
         )
@@ -137,9 +137,9 @@ class NativeModel(NativeSource):
             raise ValueError(
                 'output="numpy" is not possible: numpy has no bfloat16, use output="tensor"'
             )
+        kernels = load_kernels() if device_type == "cuda" else None
+        self._module = load_built_module() if script else kernels or load_module()
         self._options: dict[str, Any] = {
-            "path": self._path,
-            "script": script,
             "devices": self._devices,
             "pipelined": device_type in PIPELINED,
             # one for each batch in flight, and one for calls in the caller's thread
@@ -161,9 +161,9 @@ class NativeModel(NativeSource):
         }
         self.check_batch_size(max(self._options["warmup"], default=1))
         self._owner = os.getpid()
-        self._capsule = load_module().make_model(self._options)
+        self._capsule = self._make_capsule()
         try:
-            load_module().load(self._capsule)
+            self._module.load(self._capsule)
         except RuntimeError as error:
             raise ModelFileError(self._path, f"cannot be loaded: {error}") from error
 
@@ -182,12 +182,12 @@ class NativeModel(NativeSource):
             return []
         self.check_batch_size(len(items))
         if self._key is None:
-            return load_module().run(self.capsule(), items, False)
+            return self._module.run(self.capsule(), items, False)
         ordered, (packed, _, order) = Grouping(self._key, None).group(items)
         keys = iter(array.array("Q", packed or b""))
         outputs: list[Any] = []
         for _, alike in itertools.groupby(ordered, key=lambda _: next(keys)):
-            outputs += load_module().run(self.capsule(), tuple(alike), False)
+            outputs += self._module.run(self.capsule(), tuple(alike), False)
         return outputs if order is None else in_order(outputs, order)
 
     @property
@@ -207,9 +207,9 @@ class NativeModel(NativeSource):
                 )
             # Threads of the parent may have been using the old model, so the child loads a new one
             # on first use. With more threads OpenMP would wait for those of the parent.
-            load_module().renew_process_lock()
+            self._module.renew_process_lock()
             self._options["intra_op_threads"] = 1
-            self._capsule = load_module().make_model(self._options)
+            self._capsule = self._make_capsule()
             self._owner = os.getpid()
         return self._capsule
 
@@ -228,6 +228,10 @@ class NativeModel(NativeSource):
             "a NativeModel cannot be pickled: make one in each process, in init_model() of a "
             "ManagedModel"
         )
+
+    def _make_capsule(self) -> Any:
+        path, folder = (self._path, None) if self._script else unpack(self._path)
+        return self._module.make_model({**self._options, "path": path, "folder": folder})
 
     def _check_device(self, device: str, script: bool) -> None:
         compiled_for = self.signature.device if script else device_of(self._path)

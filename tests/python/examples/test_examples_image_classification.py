@@ -44,7 +44,8 @@ def service(request, torch, tmp_path_factory):
         return
     model = request.param
     if model != "eager":
-        pytest.importorskip("service_streamer._torch")
+        needed = "_torch" if model.endswith(".pt2") else "_torch_built"
+        pytest.importorskip(f"service_streamer.{needed}")
         model = str(tmp_path_factory.mktemp("models") / model)
         done = run_script("export.py", model)
         assert done.returncode == 0, done.stderr

@@ -54,7 +54,8 @@ def service(request, files, torch):
 
     *native, model = request.param.split()
     if native:
-        pytest.importorskip("service_streamer._torch", reason="build_torch was not run")
+        needed = "_torch" if model.endswith(".pt2") else "_torch_built"
+        pytest.importorskip(f"service_streamer.{needed}", reason="build_torch was not run")
     service = EmbeddingService(files[model], native=bool(native))
     yield service
     service.streamer.close()

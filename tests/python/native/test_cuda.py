@@ -109,6 +109,6 @@ def test_images_of_several_sizes_on_a_gpu_are_refused_with_the_sizes(torch):
 
 
 def test_the_module_was_built_with_kernels(real_gpu):
-    from service_streamer import _torch
+    from service_streamer import _torch_built
 
-    assert _torch.has_kernels(), "nvcc was not found when _torch was built"
+    assert _torch_built.has_kernels(), "nvcc was not found when _torch_built was built"

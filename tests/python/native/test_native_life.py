@@ -173,8 +173,8 @@ def test_the_interpreter_ends_while_a_model_runs_forever(files, child):
 @pytest.mark.parametrize(
     "work",
     [
-        "_torch.load(_torch.make_model(model._options))",
-        "_torch.load(_torch.make_model({**model._options, 'path': 'nowhere.pt'}))",
+        "model._module.load(model._make_capsule())",
+        "model._path = 'nowhere.pt'; model._module.load(model._make_capsule())",
         "kept.append(model(items))",
         "kept.append(_torch.normalize_images(images, [1.0] * 3, [0.0] * 3, False))",
         "kept.append(_torch.Groups(batcher, [images], [0]).collate(0))",

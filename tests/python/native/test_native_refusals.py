@@ -188,9 +188,9 @@ def test_a_module_for_another_torch_is_refused_with_the_command_that_builds_it(c
         """
         import torch
         torch.__version__ = "2.0.1+cpu"
-        from service_streamer.torch._module import load_module
+        from service_streamer.torch._module import load_built_module
         try:
-            load_module()
+            load_built_module()
         except ImportError as error:
             print(error)
         """
@@ -201,13 +201,14 @@ def test_a_module_for_another_torch_is_refused_with_the_command_that_builds_it(c
 
 
 def test_a_module_of_another_version_of_the_package_is_refused(files, monkeypatch):
-    from service_streamer import _torch
+    path = files("Floats")
+    from service_streamer import _torch_built
     from service_streamer.torch import NativeModel, _module
 
-    monkeypatch.setattr(_module, "_loaded", None)
-    monkeypatch.setattr(_torch, "__version__", "0.0.1")
+    monkeypatch.setattr(_module, "_loaded", {})
+    monkeypatch.setattr(_torch_built, "__version__", "0.0.1")
     with pytest.raises(ImportError, match=r"version 0\.0\.1, .*build_torch"):
-        NativeModel(files("Floats"), signature=FLOATS)
+        NativeModel(path, signature=FLOATS)
 
 
 def test_devices_that_do_not_exist_are_refused(files, monkeypatch, torch):

@@ -47,7 +47,7 @@ def test_a_missing_compiler(tmp_path, monkeypatch):
 
 
 def test_missing_headers_of_python(tmp_path):
-    options = [f"-DPython_INCLUDE_DIR={tmp_path}", "-DSERVICE_STREAMER_TORCH=OFF"]
+    options = [f"-DPython_INCLUDE_DIR={tmp_path}"]
     assert configure(tmp_path / "build", *options) == (
         f"Python's headers are missing: {sys.executable} has no Python.h. Install them: "
         "apt install python3-dev (Debian, Ubuntu) or dnf install python3-devel (Fedora, RHEL)."

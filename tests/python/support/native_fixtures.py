@@ -10,10 +10,11 @@ from service_streamer import ThreadedStreamer
 @pytest.fixture(scope="session")
 def files(torch, tmp_path_factory):
     """The path of a model file, made when it is first asked for."""
-    pytest.importorskip("service_streamer._torch")
     folder = tmp_path_factory.mktemp("models")
 
     def file(name, kind="pt"):
+        if kind == "pt":
+            pytest.importorskip("service_streamer._torch_built")
         path = folder / f"{name}.{kind}"
         if not path.exists():
             (save_package if kind == "pt2" else save_script)(torch, name, path)
@@ -37,7 +38,6 @@ def model(files):
 @pytest.fixture
 def cpu_as_device(torch, monkeypatch):
     """Models on the CPU run as on a device: two batches in flight."""
-    pytest.importorskip("service_streamer._torch")
     from service_streamer.torch import _native
 
     monkeypatch.setattr(_native, "PIPELINED", ("cpu", "cuda"))
