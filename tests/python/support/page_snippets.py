@@ -146,6 +146,8 @@ class Page:
             file = file or self._save(f"# program.py\n{text}")
             self.programs.run([sys.executable, file.name], f"{self.path}:{example.line}")
         elif file and file.parent == self.folder and file.stem.isidentifier():
+            if file.stem in self._modules:  # an example of another test has this name, too
+                sys.modules.pop(file.stem, None)
             self.namespace.update(vars(importlib.import_module(file.stem)))
         elif text.startswith(">>>"):
             run_doctest(text, self.namespace, str(self.path), example.line)
@@ -183,7 +185,7 @@ class Page:
     def __enter__(self):
         self._closing = closed_streamers()
         self._closing.__enter__()
-        self._modules = set(sys.modules)
+        self._modules = dict(sys.modules)
         sys.path.insert(0, str(self.folder))
         return self
 
@@ -193,10 +195,12 @@ class Page:
         if self._loop is not None:
             self._loop.close()
         sys.path.remove(str(self.folder))
-        for name in set(sys.modules) - self._modules:
-            file = getattr(sys.modules[name], "__file__", None)
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
             if file and Path(file).is_relative_to(self.folder):
                 del sys.modules[name]
+                if name in self._modules:
+                    sys.modules[name] = self._modules[name]
 
 
 @contextlib.contextmanager
