@@ -1,6 +1,5 @@
 """The module `_torch`, which calls torch by its C interface and is not built for one version."""
 
-import copy
 import gc
 import json
 import os
@@ -8,7 +7,7 @@ import sys
 import zipfile
 
 import pytest
-from native_models import FLOATS, SEQUENCES, changed
+from native_models import FLOATS, changed
 from test_native_refusals import rewritten
 
 pytest_plugins = ["native_fixtures"]
@@ -179,15 +178,16 @@ def test_a_package_that_cannot_be_loaded_leaves_no_files_behind(files, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("shape", [["batch", "length", 1], ["batch", 1, "length"]])
-def test_an_output_that_is_smaller_than_its_signature_is_refused(torch, model, shape):
-    signature = changed(SEQUENCES, outputs=copy.deepcopy(SEQUENCES["outputs"]))
-    signature["outputs"][1]["shape"] = shape
-    item = {"ids": torch.ones(2, dtype=torch.int64), "mask": torch.ones(2, dtype=torch.int64)}
-    other = {"ids": torch.ones(5, dtype=torch.int64), "mask": torch.ones(5, dtype=torch.int64)}
-    loaded = model("Sequences", signature, kind="pt2", collate="pad")
-    with pytest.raises(RuntimeError, match="output 'sum' of the model does not have 5 elements"):
-        loaded([item, other])
+def test_an_output_that_is_smaller_than_its_signature_is_refused(torch, model):
+    signature = changed(
+        FLOATS,
+        inputs=[{**FLOATS["inputs"][0], "shape": ["batch", "length"]}],
+        outputs=[{**FLOATS["outputs"][0], "shape": ["batch", 3, "length"]}],
+        dims={"batch": [1, 8], "length": [1, 3]},
+    )
+    loaded = model(signature=signature, kind="pt2", collate="pad")
+    with pytest.raises(RuntimeError, match="output '0' of the model does not have 3 elements in"):
+        loaded([torch.zeros(3), torch.zeros(2)])
 
 
 def test_weights_in_a_file_of_their_own_are_refused_with_the_options_to_leave_out(files, tmp_path):
