@@ -164,10 +164,10 @@ void Runner::check_trims(std::span<const Tensor> tensors) const {
     const auto dimension = static_cast<std::size_t>(trim.dimension);
     const std::int64_t wanted = collator_.extents()[trim.symbol];
     if (dimension < sizes.size() && sizes[dimension] >= wanted) continue;
-    throw native::RunError(native::Fault::kModel,
-                           "output '" + model_.signature().outputs[trim.output].name + "' of the model does not have " +
-                               std::to_string(wanted) + " elements in dimension " + std::to_string(dimension + 1) +
-                               ", as its signature says");
+    throw native::RunError(native::Fault::kModel, "output '" + model_.signature().outputs[trim.output].name +
+                                                      "' of the model does not have " + std::to_string(wanted) +
+                                                      " elements in dimension " + std::to_string(dimension + 1) +
+                                                      ", as its signature says");
   }
 }
 

@@ -50,6 +50,21 @@ def test_a_script_names_the_command_that_builds_its_module(torch, monkeypatch, t
         NativeModel(path, signature=FLOATS)
 
 
+def test_a_missing_torch_is_named(child):
+    done = child(
+        """
+        import sys
+        sys.modules["torch"] = None
+        from service_streamer.torch._module import load_module
+        try:
+            load_module()
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert done.stdout == "native models need torch: pip install torch\n"
+
+
 @pytest.mark.usefixtures("torch")
 def test_a_torch_that_lacks_the_interface_is_refused_in_one_line(child):
     done = child(
