@@ -48,6 +48,9 @@ struct Python {
   PyObject* no_dispatch = nullptr;  // __torch_dispatch__ of tensors that torch computes
   PyObject* strided = nullptr;      // torch.strided
   PyObject* take = nullptr;         // makes tensors of handles
+  PyObject* keys = nullptr;         // tells the dispatch keys of a tensor
+  PyObject* negative = nullptr;     // the key of a negated tensor
+  PyObject* conjugate = nullptr;    // the key of a conjugated one
   PyObject* current_stream = nullptr;
 };
 
@@ -98,20 +101,28 @@ PyObject* kept(py::object object) {
   return object.release().ptr();
 }
 
-// Whether the numbers are the negated or conjugated ones of the memory. torch's functions that tell give up the GIL, so
-// most tensors are told apart without them: a conjugated tensor is a view of complex numbers, and a negated one of
-// their imaginary parts, with strides that are all even. A view has a base, except in inference mode.
+bool has_key(PyObject* keys, PyObject* key) {
+  static PyObject* const has = PyUnicode_InternFromString("has");
+  PyObject* result = PyObject_CallMethodOneArg(keys, has, key);
+  Py_XDECREF(result);
+  PyErr_Clear();
+  return result == Py_True;
+}
+
+// Whether the numbers are the negated or conjugated ones of the memory. Only tensors that may be it are asked: a
+// conjugated tensor has complex numbers, and a negated one is a view of imaginary parts, with strides that are all
+// even. is_neg() and is_conj() would give up the GIL.
 bool is_lazy(PyObject* tensor, const DlTensor& described) {
   bool even = described.type_code == kFloat;
   for (std::int32_t i = 0; i < described.rank; ++i) {
     even = even && (described.sizes[i] == 1 || described.strides[i] % 2 == 0);
   }
   if (described.type_code != kComplex && !even) return false;
-  PyObject* version = PyObject_GetAttrString(tensor, "_version");  // nullptr for a tensor of inference mode
-  Py_XDECREF(version);
+  PyObject* keys = PyObject_CallOneArg(python().keys, tensor);
+  const bool lazy = keys != nullptr && (has_key(keys, python().negative) || has_key(keys, python().conjugate));
+  Py_XDECREF(keys);
   PyErr_Clear();
-  if (version != nullptr && attribute_is(tensor, "_base", Py_None)) return false;
-  return is_true(tensor, "is_conj") || is_true(tensor, "is_neg");
+  return lazy;
 }
 
 // Memory of ours that a tensor uses.
@@ -149,6 +160,7 @@ std::optional<torch_backend::TensorDevice> DlTensor::device() const {
 void load_python_tensors() {
   const py::module_ torch = py::module_::import("torch");
   const py::object tensor = torch.attr("Tensor");
+  const py::object c = torch.attr("_C");
   if (!py::hasattr(tensor, "__dlpack_c_exchange_api__")) {
     throw std::runtime_error("its tensors have no __dlpack_c_exchange_api__");
   }
@@ -160,7 +172,10 @@ void load_python_tensors() {
               .parameter = kept(torch.attr("nn").attr("Parameter")),
               .no_dispatch = kept(tensor.attr("__torch_dispatch__")),
               .strided = kept(torch.attr("strided")),
-              .take = kept(torch.attr("_C").attr("_aoti").attr("alloc_tensors_by_stealing_from_void_ptrs")),
+              .take = kept(c.attr("_aoti").attr("alloc_tensors_by_stealing_from_void_ptrs")),
+              .keys = kept(c.attr("_dispatch_keys")),
+              .negative = kept(c.attr("DispatchKey").attr("Negative")),
+              .conjugate = kept(c.attr("DispatchKey").attr("Conjugate")),
               .current_stream = kept(torch.attr("cuda").attr("current_stream"))};
 }
 
@@ -195,10 +210,9 @@ PyObject* python_tensors(std::vector<torch_backend::Tensor> tensors) {
     if (handles != nullptr) PyList_SET_ITEM(handles, static_cast<Py_ssize_t>(i), handle);
   }
   if (handles == nullptr) return nullptr;
+  for (torch_backend::Tensor& tensor : tensors) tensor.release();  // a call that fails may have taken some of them
   PyObject* made = PyObject_CallOneArg(python().take, handles);
   Py_DECREF(handles);
-  if (made == nullptr) return nullptr;
-  for (torch_backend::Tensor& tensor : tensors) tensor.release();
   if (gpu == torch_backend::TensorDevice::kCpu) return made;
   for (Py_ssize_t i = 0; made != nullptr && i < PyList_GET_SIZE(made); ++i) {
     if (!let_this_stream_use(PyList_GET_ITEM(made, i), gpu)) Py_CLEAR(made);

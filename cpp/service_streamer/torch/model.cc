@@ -1,6 +1,9 @@
 #include "service_streamer/torch/model.h"
 
+#include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 
 #include "service_streamer/torch/errors.h"
 #include "service_streamer/torch/pipelined_runner.h"
@@ -34,8 +37,17 @@ Program& Model::program(std::size_t device) {
     } catch (const std::exception& error) {
       throw run_error_of(error);
     }
+    remove_needless_files();
   }
   return *program;
+}
+
+// A package for a GPU reads its kernels later. One for the CPU has been read, so a killed process leaves no files.
+void Model::remove_needless_files() {
+  const bool read = std::ranges::all_of(programs_, [](const auto& program) { return program != nullptr; });
+  const bool on_cpu = std::ranges::all_of(options_.devices, [](TensorDevice device) { return device.is_cpu(); });
+  std::error_code ignored;
+  if (read && on_cpu && !options_.file.is_script()) std::filesystem::remove_all(*options_.file.folder, ignored);
 }
 
 std::unique_ptr<Runner> Model::make_plain_runner(std::size_t device) {

@@ -73,6 +73,8 @@ class Model final : public native::Model {
   const std::vector<Trim>& trims() const { return trims_; }
 
  private:
+  void remove_needless_files() REQUIRES(mutex_);
+
   const ModelOptions options_;
   std::vector<Trim> trims_;
 

@@ -23,19 +23,16 @@ class Package final : public Program {
       : folder_(options.folder),
         device_(options.device),
         library_(dlopen(options.path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (library_ == nullptr) throw std::runtime_error(dlerror());
+    if (library_ == nullptr) throw std::runtime_error(reason());
     try {
       open(options);
     } catch (...) {
-      dlclose(library_);
+      close();
       throw;
     }
   }
 
-  ~Package() override {
-    delete_(container_);
-    dlclose(library_);
-  }
+  ~Package() override { close(); }
   Package(const Package&) = delete;
   Package& operator=(const Package&) = delete;
 
@@ -46,12 +43,21 @@ class Package final : public Program {
     for (Tensor& input : inputs) given.push_back(input.release());
     std::vector<TensorHandle> made(outputs_);
     const TorchStream stream = TorchStream::of_this_thread(device_);
-    check(run_(container_, given.data(), given.size(), made.data(), made.size(), stream.native, nullptr));
-    return std::vector<Tensor>(made.begin(), made.end());
+    const std::int32_t code =
+        run_(container_, given.data(), given.size(), made.data(), made.size(), stream.native, nullptr);
+    std::vector<Tensor> outputs(made.begin(), made.end());  // a failed run may have made some
+    check(code);
+    return outputs;
   }
 
  private:
   using Container = void*;
+
+  static std::string reason() {
+    const std::string text = dlerror();
+    const bool no_exec = text.find("failed to map segment") != std::string::npos;
+    return no_exec ? text + " (set TMPDIR to a folder on a file system without the option noexec)" : text;
+  }
 
   void open(const LoadOptions& options) {
     find(delete_, "AOTInductorModelContainerDelete");
@@ -64,6 +70,11 @@ class Package final : public Program {
     check(create(&container_, static_cast<std::size_t>(options.runners), options.device.str().c_str(),
                  options.folder->c_str()));
     check(outputs(container_, &outputs_));
+  }
+
+  void close() {
+    if (container_ != nullptr) delete_(container_);
+    dlclose(library_);
   }
 
   template <typename Function>

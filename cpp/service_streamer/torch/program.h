@@ -18,7 +18,8 @@ class Program {
   virtual std::vector<Tensor> run(std::vector<Tensor> inputs) = 0;
 };
 
-// The folder with the files of a package. The last reference removes it, in the process that has made it.
+// The folder with the files of a package. The last reference removes it if it is still there, in the process that has
+// made it.
 std::shared_ptr<const std::string> temporary_folder(const std::string& path);
 
 struct LoadOptions {

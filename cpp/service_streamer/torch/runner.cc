@@ -153,7 +153,22 @@ std::vector<Tensor> Runner::compute(std::span<const native::Collator::Tensor> in
     error.received = tensor.rank() == 0 ? 0 : tensor.size(0);
     throw error;
   }
+  check_trims(tensors);
   return tensors;
+}
+
+// Views are made without a check of their bounds.
+void Runner::check_trims(std::span<const Tensor> tensors) const {
+  for (const Model::Trim& trim : model_.trims()) {
+    const Tensor::Sizes sizes = tensors[trim.output].sizes().subspan(1);
+    const auto dimension = static_cast<std::size_t>(trim.dimension);
+    const std::int64_t wanted = collator_.extents()[trim.symbol];
+    if (dimension < sizes.size() && sizes[dimension] >= wanted) continue;
+    throw native::RunError(native::Fault::kModel, "output '" + model_.signature().outputs[trim.output].name +
+                                                      "' of the model does not have " + std::to_string(wanted) +
+                                                      " elements in dimension " + std::to_string(dimension + 1) +
+                                                      ", as its signature says");
+  }
 }
 
 void Runner::record_extents(RunResult& result) const {

@@ -39,8 +39,9 @@ class Runner : public native::Runner {
   virtual std::shared_ptr<const RunResult> run_group();
 
   // Runs the program on inputs that are on its device. Throws RunError if an output does not have one row for each
-  // item.
+  // item, or is smaller than its signature says.
   std::vector<Tensor> compute(std::span<const native::Collator::Tensor> inputs) const;
+  void check_trims(std::span<const Tensor> tensors) const;
   void record_extents(RunResult& result) const;  // of the current group, after Collator::arrange()
 
   // open() makes an empty TensorOutputs for each range. distribute() adds the rows of a run to them.

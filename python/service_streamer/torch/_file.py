@@ -22,8 +22,8 @@ _INSTRUCTIONS = {
     "AMX_TILE": ("amx_tile",),
 }
 
-# What zipfile raises for a truncated archive. It also raises OSError(EINVAL).
-_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError)
+# What zipfile raises for a truncated or encrypted archive. It also raises OSError(EINVAL).
+_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
 
 
 def is_script(path: str | os.PathLike[str]) -> bool:
@@ -78,8 +78,12 @@ def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:
     folder = tempfile.mkdtemp(prefix="service-streamer-")
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if "/data/aotinductor/" in each.filename]
-            _check_members(name, archive, [each.filename for each in members])
+            members = [
+                each
+                for each in archive.infolist()
+                if "/data/aotinductor/" in each.filename and not each.is_dir()
+            ]
+            library = _find_library(name, archive, [each.filename for each in members])
             for member in members:
                 # All lie in one folder of the package, so their names are enough.
                 target = Path(folder, Path(member.filename).name)
@@ -87,29 +91,31 @@ def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:
                     shutil.copyfileobj(source, copy)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, _DAMAGED):
+        if isinstance(error, _DAMAGED) and not isinstance(error, ModelFileError):
             raise ModelFileError(name, f"is damaged: {error}") from error
         raise
-    library = next(str(file) for file in Path(folder).iterdir() if file.suffix == ".so")
-    return library, folder
+    return os.path.join(folder, Path(library).name), folder
 
 
-def _check_members(name: str, archive: zipfile.ZipFile, members: list[str]) -> None:
-    """Refuse what only torch's own loader can run."""
+def _find_library(name: str, archive: zipfile.ZipFile, members: list[str]) -> str:
+    """Return the name of the shared object. Refuse what only torch's own loader can run."""
     folders = {member.rpartition("/")[0] for member in members}
     libraries = [member for member in members if member.endswith(".so")]
     if len(folders) != 1 or len(libraries) != 1:
         raise ModelFileError(name, "must have one model, and one shared object in it")
-    weights = [member for member in members if member.endswith(".blob")]
-    if weights:
+    if any(member.endswith((".blob", "/weights_config.json")) for member in members):
         raise ModelFileError(
-            name, "has its weights in another file: compile it with the weights in its code"
+            name,
+            "has its weights in a file of their own: compile it without the options "
+            "aot_inductor.package_constants_on_disk_format and "
+            "aot_inductor.package_constants_in_so",
         )
     calls = libraries[0].removesuffix(".so") + ".json"
     nodes = json.loads(archive.read(calls)).get("nodes") if calls in members else None
     if nodes:
         operators = ", ".join(sorted({node["node"]["target"] for node in nodes}))
         raise ModelFileError(name, f"calls operators that have no C interface: {operators}")
+    return libraries[0]
 
 
 def _check_machine(name: str, machine_info: dict[str, str]) -> None:

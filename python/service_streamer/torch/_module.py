@@ -17,6 +17,12 @@ def load_module() -> Any:
         ImportError: torch is missing, or does not have that interface.
     """
     if "_torch" not in _loaded:
+        try:
+            import torch  # noqa: F401  # else the error would be "initialization failed"
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                "native models need torch: pip install torch", name="torch"
+            ) from error
         _loaded["_torch"] = importlib.import_module("service_streamer._torch")
     return _loaded["_torch"]
 

@@ -4,10 +4,10 @@ import gc
 import json
 import os
 import sys
-from pathlib import Path
+import zipfile
 
 import pytest
-from native_models import FLOATS
+from native_models import FLOATS, changed
 from test_native_refusals import rewritten
 
 pytest_plugins = ["native_fixtures"]
@@ -48,6 +48,21 @@ def test_a_script_names_the_command_that_builds_its_module(torch, monkeypatch, t
     monkeypatch.setitem(sys.modules, "service_streamer._torch_built", None)
     with pytest.raises(ImportError, match=r"python -m service_streamer\.build_torch.* \.pt2 needs"):
         NativeModel(path, signature=FLOATS)
+
+
+def test_a_missing_torch_is_named(child):
+    done = child(
+        """
+        import sys
+        sys.modules["torch"] = None
+        from service_streamer.torch._module import load_module
+        try:
+            load_module()
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert done.stdout == "native models need torch: pip install torch\n"
 
 
 @pytest.mark.usefixtures("torch")
@@ -117,7 +132,9 @@ def test_a_tensor_that_is_memory_with_strides_is_read(torch, model, make):
         lambda torch: torch.imag(torch.zeros(3, dtype=torch.complex64).conj()),
         lambda torch: torch.imag(torch.zeros(3, 1, dtype=torch.complex64).conj())[0],
         lambda torch: negated_in_inference_mode(torch),
+        lambda torch: torch.imag(torch.zeros(3, dtype=torch.complex64).conj()).detach(),
         lambda torch: torch.zeros(3, dtype=torch.complex64).conj(),
+        lambda torch: torch.zeros(3, dtype=torch.complex64).conj().detach(),
         lambda torch: torch._efficientzerotensor(3),
         lambda torch: torch.zeros(3).to_mkldnn(),
         computing_by_itself,
@@ -126,7 +143,9 @@ def test_a_tensor_that_is_memory_with_strides_is_read(torch, model, make):
         "negated",
         "negated number",
         "negated in inference mode",
+        "negated without a base",
         "conjugated",
+        "conjugated without a base",
         "without memory",
         "mkldnn",
         "dispatching",
@@ -146,26 +165,72 @@ def test_a_type_that_models_do_not_support_is_named(torch, model, dtype, name):
 # ------------------------------------------------------------------- packages
 
 
-def unpacked_folders(folder):
-    return {each.name for each in Path(folder).glob("service-streamer-*")}
-
-
-def test_a_package_leaves_no_files_behind(torch, model, monkeypatch, tmp_path):
+def test_a_loaded_package_needs_no_files(torch, model, monkeypatch, tmp_path):
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     loaded = model(kind="pt2")
+    assert not list(tmp_path.iterdir())
     (output,) = loaded([torch.zeros(3)])
-    assert len(unpacked_folders(tmp_path)) == 1
     del loaded
     gc.collect()
-    assert not unpacked_folders(tmp_path)
     assert output.tolist() == [1, 1, 1]  # its memory is torch's, not the package's
 
 
-def test_operators_without_a_c_interface_are_named(files, tmp_path):
-    import zipfile
+def test_a_package_that_cannot_be_loaded_leaves_no_files_behind(files, monkeypatch, tmp_path):
+    import tempfile
 
+    from service_streamer.torch import ModelFileError, NativeModel
+
+    def change(name, content):
+        return b"no library" if name.endswith(".so") else content
+
+    path = rewritten(files("Floats", "pt2"), tmp_path / "wrong.pt2", change)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ModelFileError, match="cannot be loaded"):
+        NativeModel(path, signature=FLOATS)
+    gc.collect()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_output_that_is_smaller_than_its_signature_is_refused(torch, model):
+    signature = changed(
+        FLOATS,
+        inputs=[{**FLOATS["inputs"][0], "shape": ["batch", "length"]}],
+        outputs=[{**FLOATS["outputs"][0], "shape": ["batch", 3, "length"]}],
+        dims={"batch": [1, 8], "length": [1, 3]},
+    )
+    loaded = model(signature=signature, kind="pt2", collate="pad")
+    with pytest.raises(RuntimeError, match="output '0' of the model does not have 3 elements in"):
+        loaded([torch.zeros(3), torch.zeros(2)])
+
+
+def test_weights_in_a_file_of_their_own_are_refused_with_the_options_to_leave_out(files, tmp_path):
+    from service_streamer.torch import ModelFileError, NativeModel
+
+    path = rewritten(files("Floats", "pt2"), tmp_path / "blob.pt2", lambda name, content: content)
+    with zipfile.ZipFile(path, "a") as archive:
+        (library,) = [name for name in archive.namelist() if name.endswith(".so")]
+        archive.writestr(library.removesuffix(".so") + "_weights.blob", b"")
+    with pytest.raises(ModelFileError) as refused:
+        NativeModel(path, signature=FLOATS)
+    assert str(refused.value).startswith(f"{path} has its weights in a file of their own")
+    assert "aot_inductor.package_constants_on_disk_format" in str(refused.value)
+
+
+def test_a_package_that_was_packed_again_with_its_folders_is_read(torch, files, tmp_path):
+    from service_streamer.torch import NativeModel
+
+    path = rewritten(files("Floats", "pt2"), tmp_path / "again.pt2", lambda name, content: content)
+    with zipfile.ZipFile(path, "a") as archive:
+        (library,) = [name for name in archive.namelist() if name.endswith(".so")]
+        archive.writestr(library.rpartition("/")[0].rpartition("/")[0] + "/", b"")
+        archive.writestr(library.rpartition("/")[0] + "/", b"")
+    (output,) = NativeModel(path, signature=FLOATS)([torch.zeros(3)])
+    assert output.tolist() == [1, 1, 1]
+
+
+def test_operators_without_a_c_interface_are_named(files, tmp_path):
     from service_streamer.torch import ModelFileError, NativeModel
 
     path = rewritten(files("Floats", "pt2"), tmp_path / "custom.pt2", lambda name, content: content)
@@ -173,5 +238,5 @@ def test_operators_without_a_c_interface_are_named(files, tmp_path):
         (library,) = [name for name in archive.namelist() if name.endswith(".so")]
         nodes = {"nodes": [{"name": "buf0", "node": {"target": "mine::shift"}}]}
         archive.writestr(library.removesuffix(".so") + ".json", json.dumps(nodes))
-    with pytest.raises(ModelFileError, match=r"operators that have no C interface: mine::shift"):
+    with pytest.raises(ModelFileError, match=r"^\S+ calls operators that .*: mine::shift$"):
         NativeModel(path, signature=FLOATS)
