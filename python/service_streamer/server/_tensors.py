@@ -65,14 +65,14 @@ def check_head(name: Any, datatype: Any, shape: Any) -> int:
     if type(datatype) is not str or datatype not in DTYPES:
         raise InvalidInput(f"input {shown(name)}: unknown datatype {shown(datatype)}; known are "
                            f"{', '.join(DTYPES)}")  # fmt: skip
+    if type(shape) is list and len(shape) > 32:  # before the product, which takes long for many
+        raise InvalidInput(f"input {shown(name)}: shape has {len(shape)} dimensions, at most 32")
     count = 1
     for size in shape if type(shape) is list else (None,):
         if type(size) is not int or size < 0:
             raise InvalidInput(f"input {shown(name)}: shape must be a list of ints of at least 0, "
                                f"not {shown(shape)}")  # fmt: skip
         count *= size
-    if len(shape) > 32:
-        raise InvalidInput(f"input {shown(name)}: shape has {len(shape)} dimensions, at most 32")
     return count
 
 
