@@ -161,7 +161,9 @@ def from_flat(name: str, datatype: str, flat: list[Any]) -> Array:
         raise InvalidInput(f"input {shown(name)}: {shown(wrong)} is not a value of {datatype}")
     try:
         if dtype.kind == "f":  # numpy makes an infinity of a number that is too large
-            return np.frombuffer(struct.pack(f"<{len(flat)}{dtype.char}", *flat), dtype)
+            array: Array = np.empty(len(flat), dtype)
+            struct.pack_into(f"<{len(flat)}{dtype.char}", array, 0, *flat)
+            return array
         return np.array(flat, dtype)
     except (OverflowError, struct.error):
         raise InvalidInput(

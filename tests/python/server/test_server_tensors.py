@@ -127,6 +127,14 @@ def test_inputs_that_do_not_fit_the_declared_ones_are_named(given, complaint):
         items_of(tensors, {"a": TensorSpec("INT64")})
 
 
+@pytest.mark.parametrize("datatype", ["FP32", "INT64"])
+def test_a_model_may_change_its_items_and_a_native_one_gets_no_copy(datatype):
+    binary = from_bytes("x", datatype, [2, 2], np.ones(4, DTYPES[datatype]).tobytes())
+    for tensor in (binary, from_json("x", datatype, [2, 2], [1] * 4)):
+        assert all(row.flags.writeable for row in items_of([tensor], {}))
+    assert np.shares_memory(items_of([binary], {}, "native")[0], binary.array)
+
+
 def test_inputs_with_different_numbers_of_rows_are_named():
     a, b = Tensor("a", "INT64", np.zeros(2, "i8")), Tensor("b", "INT64", np.zeros(3, "i8"))
     with pytest.raises(InvalidInput, match="input 'b' has 3 rows, but input 'a' has 2"):
