@@ -1,7 +1,9 @@
 """Warnings about mistakes, with the remedy and the page. Correct use gets none."""
 
 import asyncio
+import json
 import logging
+import sys
 import threading
 import types
 import warnings
@@ -16,12 +18,14 @@ from waits import eventually
 
 from service_streamer import (
     Pipeline,
+    RequestTimeout,
     Stage,
     Streamer,
     ThreadedStreamer,
     _cores,
     batched,
 )
+from service_streamer._processes import worker_main
 from service_streamer._waiting import coroutines
 
 
@@ -180,7 +184,14 @@ def test_threads_of_a_torch_model_are_told_at_the_first_request(
     torch_of_4_threads, caplog, is_torch
 ):
     network = torch_of_4_threads.nn.Module() if is_torch else types.SimpleNamespace(predict=double)
-    with ThreadedStreamer(lambda batch: network.predict(batch), 8, worker_num=2) as streamer:
+    lazy = Lazy()
+
+    def predict(batch):
+        return network.predict(batch) if lazy is not None else unbound
+
+    if lazy is None:
+        unbound = None
+    with ThreadedStreamer(predict, 8, worker_num=2) as streamer:
         assert caplog.records == []
         assert streamer.predict([1]) == streamer.predict([1]) == [2]
     told_of = [each for each in caplog.records if each.levelno >= logging.WARNING]
@@ -188,3 +199,23 @@ def test_threads_of_a_torch_model_are_told_at_the_first_request(
     for record in told_of:
         assert record.message == _cores.complaint(2, 4)
         assert (record.workers, record.threads) == (2, 4)
+class Lazy:
+    """An object that isinstance() would load."""
+
+    @property
+    def __class__(self):
+        raise AssertionError("loaded")
+
+
+
+
+def test_only_the_threads_of_a_torch_model_are_counted(torch_of_4_threads):
+    network = torch_of_4_threads.nn.Module()
+    assert _cores.cpu_threads(network) == _cores.cpu_threads(lambda batch: network) == 4
+    torch_of_4_threads.get_num_threads = None
+    assert _cores.cpu_threads(network) is None  # it raises
+    assert _cores.cpu_threads(double) is None
+
+
+def test_a_worker_process_whose_model_uses_no_torch_tells_no_threads():
+    assert json.loads(worker_main._about(double))["cpu_threads"] is None
