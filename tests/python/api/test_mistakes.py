@@ -235,6 +235,35 @@ class Managed(ManagedModel):
         (lambda: Streamer(Net().predict, 8), "Net.predict", "Net.weights['lock']"),
         (
             lambda: Streamer(functools.partial(Net.predict, Net()), 8),
+class Ring:
+    """Two objects that refer to each other; the lock comes last."""
+
+    def __init__(self):
+        self.me = self
+        self.other = types.SimpleNamespace(ring=self)
+        self.lock = threading.Lock()
+
+    def predict(self, batch):
+        return batch
+
+
+def with_an_unbound_variable(lock):
+    def predict(batch):
+        return [lock, unbound]
+
+    if lock is None:
+        unbound = 1
+    return predict
+
+
+class Raising(Net):
+    """Raises where the message is prepared."""
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+
             "Net.predict",
             "args[0].weights['lock']",
         ),
@@ -254,4 +283,16 @@ def test_what_does_not_pickle_is_named_with_its_path(make, what, guilty):
         "pickled (TypeError: cannot pickle '_thread.lock' object): create what it refers to in "
         '`init_model` of a ManagedModel, in the worker, or use mp_start_method="fork"',
         "a-model-that-does-not-pickle",
+        (lambda: Streamer(Ring().predict, 8), "Ring.predict", "Ring.lock"),
+        (
+            lambda: Streamer(with_an_unbound_variable(threading.Lock()), 8),
+            "with_an_unbound_variable.<locals>.predict",
+            "lock",
+        ),
     )
+
+
+def test_a_model_that_cannot_be_looked_through_is_told_without_the_path():
+    pytest.importorskip("cloudpickle")
+    with pytest.raises(SerializationError, match=r"Net\.predict cannot be sent .* process \("):
+        Streamer(Raising().predict, 8)
