@@ -108,6 +108,12 @@ MISTAKES = [
         "a-batch-that-is-no-sequence",
     ),
     (
+        lambda: run(double, 10**5000),
+        TypeError,
+        f"{NO_BATCH} int <int>: did you mean [<int>]?",
+        "a-batch-that-is-no-sequence",
+    ),
+    (
         lambda: run(double, range(3).__iter__()),
         TypeError,
         f"{NO_BATCH} range_iterator <range_iterator object at ADDRESS>: it has no length, so pass "
