@@ -182,8 +182,13 @@ MISTAKES = [
                 "Pipeline has no option batch_size=8: it is an option of Stage",
             ),
             (
-                lambda: Pipeline(Stage(double), zzz=8),
-                "Pipeline has no option zzz=8: its options are worker_timeout, max_in_flight, "
+                lambda: Pipeline(Stage(double), redis_broker="localhost:6379"),
+                "Pipeline has no option redis_broker='localhost:6379': it is an option of "
+                "RedisStreamer, RedisWorker",
+            ),
+            (
+                lambda: Pipeline(Stage(double), owner=8),
+                "Pipeline has no option owner=8: its options are worker_timeout, max_in_flight, "
                 "max_queue, overflow, tenants, max_queue_per_tenant",
             ),
             (
@@ -230,17 +235,6 @@ class Net:
         return batch
 
 
-class Managed(ManagedModel):
-    def init_model(self, net):
-        self.net = net
-
-
-@pytest.mark.parametrize(
-    ("make", "what", "guilty"),
-    [
-        (lambda: Streamer(Net().predict, 8), "Net.predict", "Net.weights['lock']"),
-        (
-            lambda: Streamer(functools.partial(Net.predict, Net()), 8),
 class Ring:
     """Two objects that refer to each other; the lock comes last."""
 
@@ -270,6 +264,17 @@ class Raising(Net):
         raise RuntimeError("dictionary changed size during iteration")
 
 
+class Managed(ManagedModel):
+    def init_model(self, net):
+        self.net = net
+
+
+@pytest.mark.parametrize(
+    ("make", "what", "guilty"),
+    [
+        (lambda: Streamer(Net().predict, 8), "Net.predict", "Net.weights['lock']"),
+        (
+            lambda: Streamer(functools.partial(Net.predict, Net()), 8),
             "Net.predict",
             "args[0].weights['lock']",
         ),
@@ -277,6 +282,12 @@ class Raising(Net):
             lambda: Streamer(Managed, 8, model_init_args=[Net()]),
             "Managed",
             "model_init_args[0].weights['lock']",
+        ),
+        (lambda: Streamer(Ring().predict, 8), "Ring.predict", "Ring.lock"),
+        (
+            lambda: Streamer(with_an_unbound_variable(threading.Lock()), 8),
+            "with_an_unbound_variable.<locals>.predict",
+            "lock",
         ),
     ],
 )
@@ -289,12 +300,6 @@ def test_what_does_not_pickle_is_named_with_its_path(make, what, guilty):
         "pickled (TypeError: cannot pickle '_thread.lock' object): create what it refers to in "
         '`init_model` of a ManagedModel, in the worker, or use mp_start_method="fork"',
         "a-model-that-does-not-pickle",
-        (lambda: Streamer(Ring().predict, 8), "Ring.predict", "Ring.lock"),
-        (
-            lambda: Streamer(with_an_unbound_variable(threading.Lock()), 8),
-            "with_an_unbound_variable.<locals>.predict",
-            "lock",
-        ),
     )
 
 
