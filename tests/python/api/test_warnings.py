@@ -103,6 +103,27 @@ def test_what_may_block_beside_a_loop_is_not_told(streamers):
     assert not coroutines._told
 
 
+@pytest.mark.usefixtures("_untold")
+def test_a_coroutine_may_ask_whether_a_request_has_ended(held):
+    future = held().first
+
+    async def ask():
+        for get in (future.result, future.exception):
+            with pytest.raises(RequestTimeout):
+                get(timeout=0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_new_thread(ask())
+    assert not coroutines._told
+
+
+def test_a_stream_may_block_while_another_thread_imports_asyncio(monkeypatch):
+    for name in ("asyncio", "asyncio.events"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    coroutines.warn_in_loop(coroutines.FOR_STREAM)
+
+
 # --------------------------------------------------------------------------------- no batches
 
 
