@@ -199,6 +199,14 @@ def torch_of_4_threads(monkeypatch):
     return torch
 
 
+class Lazy:
+    """An object that isinstance() would load."""
+
+    @property
+    def __class__(self):
+        raise AssertionError("loaded")
+
+
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("is_torch", [True, False])
 def test_threads_of_a_torch_model_are_told_at_the_first_request(
@@ -220,14 +228,6 @@ def test_threads_of_a_torch_model_are_told_at_the_first_request(
     for record in told_of:
         assert record.message == _cores.complaint(2, 4)
         assert (record.workers, record.threads) == (2, 4)
-class Lazy:
-    """An object that isinstance() would load."""
-
-    @property
-    def __class__(self):
-        raise AssertionError("loaded")
-
-
 
 
 def test_only_the_threads_of_a_torch_model_are_counted(torch_of_4_threads):
