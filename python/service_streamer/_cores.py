@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import itertools
 import os
 import sys
 from types import FunctionType
 from typing import Any
 
 from ._messages import see
+from ._variables import variables_of
 
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")  # what a process opens to compute on a GPU
 
 
-def cpu_threads() -> int | None:
-    """Return how many threads of this process compute one batch. None: it uses a GPU.
+def cpu_threads(predict: Any) -> int | None:
+    """Return how many threads of this process compute one batch of a torch model on the CPU.
 
-    Only torch is asked. Other libraries count as one thread.
+    None: it uses a GPU, or no torch is seen in it. Such a model may only wait for a service.
     """
-    if _uses_gpu():
-        return None
-    count = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    return 1 if count is None else int(count())
+    with contextlib.suppress(Exception):  # objects of the user may raise
+        if _runs_torch(predict) and not _uses_gpu():
+            return int(sys.modules["torch"].get_num_threads())
+    return None
 
 
-def runs_torch(predict: Any) -> bool:
+def _runs_torch(predict: Any) -> bool:
     """Return True if a predict function is, or refers to, a ``torch.nn.Module``."""
     module = getattr(sys.modules.get("torch.nn"), "Module", None)
     if module is None:
         return False
     owners = (predict, getattr(predict, "__self__", None))
-    parts = itertools.chain(owners, *(getattr(each, "__dict__", {}).values() for each in owners))
-    if isinstance(predict, FunctionType):
-        used = inspect.getclosurevars(predict)
-        parts = itertools.chain(parts, used.nonlocals.values(), used.globals.values())
-    return any(isinstance(part, module) for part in parts)
+    parts = [*owners]
+    for each in owners:
+        parts += getattr(each, "__dict__", {}).values()
+    if type(predict) is FunctionType:
+        parts += variables_of(predict).values()
+    # isinstance() would load an object that is loaded at its first use.
+    return any(module in type(part).__mro__ for part in parts)
 
 
 def complaint(worker_num: int, threads: int | None) -> str | None:

@@ -69,9 +69,9 @@ class QueueFull(StreamerError):
         >>> def predict(batch):
         ...     opened.wait()
         ...     return batch
-        >>> streamer = ThreadedStreamer(predict, batch_size=1, max_queue=1, overflow="reject")
+        >>> streamer = ThreadedStreamer(predict, batch_size=2, max_queue=1, overflow="reject")
         >>> try:
-        ...     futures = [streamer.submit([item]) for item in range(3)]
+        ...     futures = [streamer.submit([item]) for item in range(4)]
         ... except QueueFull as error:
         ...     print("ask again later:", error.retry_after >= 0)
         ask again later: True

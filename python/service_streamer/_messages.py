@@ -23,12 +23,15 @@ def see(message: str, anchor: str) -> str:
 
 
 def short(value: Any) -> str:
-    """Return the repr of a value, cut if it is long."""
+    """Return the repr of a value, cut if it is long; its type if it has none."""
     import reprlib  # only for a message
 
     cut = reprlib.Repr()
     cut.maxstring = cut.maxother = 60
-    text = cut.repr(value)
+    try:
+        text = cut.repr(value)
+    except Exception:  # an int of thousands of digits
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
 
 

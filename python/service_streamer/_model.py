@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -177,8 +178,9 @@ def pack(model: Model) -> bytes:
         "model_init_kwargs": model.kwargs,
         "warmup": model.warmup,
     }
-    if guilty := find_guilty(parts):
-        what += f", because {guilty} cannot be pickled"
+    with contextlib.suppress(Exception):  # the objects of the user may raise
+        if guilty := find_guilty(parts):
+            what += f", because {guilty} cannot be pickled"
     text = f'{what} ({type(reason).__name__}: {reason}): {remedy}, or use mp_start_method="fork"'
     raise SerializationError(see(text, "a-model-that-does-not-pickle")) from reason
 

@@ -20,7 +20,7 @@ def known_options(function: Function) -> Function:
     known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(function)
-    def checked(owner: Any, *args: Any, **options: Any) -> Any:
+    def checked(owner: Any, /, *args: Any, **options: Any) -> Any:
         for name in options:
             if name not in known:
                 kind = owner if isinstance(owner, type) else type(owner)
@@ -41,9 +41,10 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
         known: the names of its options.
     """
     others = [kind for kind in _KINDS if kind != owner and name in _options_of(kind)]
+    if owner == "Pipeline" and {"ThreadedStreamer", "Streamer"}.intersection(others):
+        others = ["Stage"]  # which takes the options of its streamer
     if others:
-        # A stage takes the options of its streamer.
-        remedy = f"it is an option of {'Stage' if owner == 'Pipeline' else ', '.join(others)}"
+        remedy = f"it is an option of {', '.join(others)}"
     elif (meant := _closest(name, known)) is not None:
         remedy = f"did you mean {meant}?"
     else:

@@ -7,6 +7,41 @@ import weakref
 from typing import Any
 
 
+class _WeakStreamer:
+    """Stands for a streamer in the cache. It does not keep the streamer alive.
+
+    As `weakref.proxy`, which a ``with`` statement refuses.
+    """
+
+    def __init__(self, streamer: Any) -> None:
+        self._reference = weakref.ref(streamer)
+
+    def _streamer(self) -> Any:
+        streamer = self._reference()
+        if streamer is None:
+            raise ReferenceError("this streamer was replaced, so it is closed")
+        return streamer
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        streamer = self._reference()
+        return _WeakStreamer if streamer is None else type(streamer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._streamer(), name)
+
+    def __repr__(self) -> str:
+        return repr(self._reference())
+
+    def __enter__(self) -> Any:
+        return self._streamer().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        streamer = self._reference()
+        if streamer is not None:  # else it has been closed
+            streamer.__exit__(*raised)
+
+
 def hold_weakly(streamer: Any) -> None:
     """Make the cache hold a streamer weakly, once the cell that shows it has run.
 
@@ -33,7 +68,7 @@ def _replace(shell: Any, streamer: Any) -> None:
     names = shell.user_ns
     if all(_is_of_cache(name) for name, value in names.items() if value is streamer):
         return
-    proxy = weakref.proxy(streamer)
+    proxy = _WeakStreamer(streamer)
     for place in (names, names["_oh"], shell.user_ns_hidden, vars(shell.displayhook)):
         for name, value in list(place.items()):
             if value is streamer and _is_of_cache(name):

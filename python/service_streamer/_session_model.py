@@ -40,14 +40,32 @@ class _Travelling:
     """Becomes the model when it is unpickled."""
 
     def __init__(self, model: Any, classes: dict[str, type]) -> None:
-        self._parts = model, classes
+        # In this order: pickling the first two fills the dict of classes.
+        self._parts = model, _Outermost(classes), classes
 
     def __reduce__(self) -> Any:
-        return _arrive, self._parts  # the model first: that fills the dict of classes
+        return _arrive, self._parts
 
 
-def _arrive(model: Any, classes: dict[str, type]) -> Any:
+class _Outermost:
+    """Becomes a tuple of the classes that contain the collected ones, such as ``__main__.A.B``.
+
+    The model may refer to the inner class only.
+    """
+
+    def __init__(self, classes: dict[str, type]) -> None:
+        self._classes = classes
+
+    def __reduce__(self) -> Any:
+        names = {name.partition(".")[0] for name in self._classes} - self._classes.keys()
+        known = vars(sys.modules["__main__"])
+        return tuple, ([known[name] for name in names if isinstance(known.get(name), type)],)
+
+
+def _arrive(model: Any, outermost: tuple[type, ...], classes: dict[str, type]) -> Any:
     main = sys.modules["__main__"]
     for name, cls in classes.items():
-        setattr(main, name, cls)
+        cls.__qualname__ = name  # cloudpickle does not keep it
+        if "." not in name:  # the others are attributes of an outermost one
+            setattr(main, name, cls)
     return model

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
-_DEEPEST = 5  # attributes of attributes; a cycle ends here too
+from ._variables import variables_of
+
+_DEEPEST = 5  # attributes of attributes
 
 
 class _Nowhere:
@@ -29,6 +30,7 @@ def find_guilty(parts: Mapping[str, Any]) -> str:
     """
     dump = _dump()
     by_value = dump is not pickle.dump
+    searched: set[int] = set()  # ids: objects may form cycles
 
     def can_be_pickled(value: Any) -> bool:
         try:
@@ -38,14 +40,22 @@ def find_guilty(parts: Mapping[str, Any]) -> str:
         return True
 
     def search(value: Any, path: str, depth: int) -> str:
-        for name, part in _parts(value, path, by_value):
-            if not can_be_pickled(part):
-                deeper = search(part, name, depth - 1) if depth else ""
-                return deeper or f"{name} ({type(part).__module__}.{type(part).__qualname__})"
-        return ""
+        """Return what is guilty of a value that cannot be pickled; "": only a cycle was found."""
+        searched.add(id(value))
+        leads_back = False
+        for name, part in _parts(value, path, by_value) if depth else ():
+            if id(part) in searched:
+                leads_back = True
+            elif not can_be_pickled(part):
+                if guilty := search(part, name, depth - 1):
+                    return guilty
+                leads_back = True
+        if leads_back or not path:
+            return ""
+        return f"{path} ({type(value).__module__}.{type(value).__qualname__})"
 
     for path, part in parts.items():
-        if guilty := search(part, path, _DEEPEST):
+        if not can_be_pickled(part) and (guilty := search(part, path, _DEEPEST + 1)):
             return guilty
     return ""
 
@@ -71,15 +81,14 @@ def _parts(value: Any, path: str, by_value: bool) -> Iterator[tuple[str, Any]]:
         yield from _parts(value.keywords, f"{path}keywords", by_value)
     elif isinstance(value, FunctionType):
         if by_value:
-            used = inspect.getclosurevars(value)
-            yield from {**used.globals, **used.nonlocals}.items()
+            yield from variables_of(value).items()
     elif isinstance(value, dict):
-        for key, part in value.items():
+        for key, part in list(value.items()):  # a thread may change it
             yield f"{path}[{key!r}]", part
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
             yield f"{path}[{index}]", part
     elif not isinstance(value, type):
         path = path or type(value).__qualname__
-        for name, part in getattr(value, "__dict__", {}).items():
+        for name, part in list(getattr(value, "__dict__", {}).items()):
             yield f"{path}.{name}", part

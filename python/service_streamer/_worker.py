@@ -106,9 +106,9 @@ class Workers:
 
 
 def warn_of_cores(predict: Predict, count: int, name: str) -> None:
-    """Log a warning if the threads of a torch model are more than the cores."""
-    if _cores.runs_torch(predict):
-        threads = _cores.cpu_threads()
+    """Log a warning if the threads of a torch model are more than the cores. Raises nothing."""
+    with contextlib.suppress(Exception):  # a logger of the user may raise
+        threads = _cores.cpu_threads(predict)
         if (text := _cores.complaint(count, threads)) is not None:
             _logger.warning(text, extra={"streamer": name, "workers": count, "threads": threads})
 

@@ -30,11 +30,12 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
 }
 
 // Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error. Only the
-// first waits of a thread are looked at, so that threads that always wait do not pay for it.
-bool warn_in_coroutine() {
+// first waits of a thread are looked at, so that threads that always wait do not pay for it. A deadline that has passed
+// is only asked about.
+bool warn_in_coroutine(TimePoint deadline) {
   constexpr int kMostChecks = 64;
   thread_local int checks = 0;
-  if (checks >= kMostChecks) return true;
+  if (checks >= kMostChecks || deadline <= Clock::now()) return true;
   static PyObject* running_loop = nullptr;  // asyncio's function, when that is imported
   if (running_loop == nullptr) {
     static PyObject* name = PyUnicode_InternFromString("asyncio.events");
@@ -124,7 +125,7 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
                   "wait for itself: call the model directly, or use submit() and add_done_callback()");
     return -1;
   }
-  if (!warn_in_coroutine()) return -1;
+  if (!warn_in_coroutine(deadline)) return -1;
   for (;;) {
     const int waited = wait_cooperatively(future, deadline);
     if (waited < 0) return -1;

@@ -107,7 +107,7 @@ def serve_hub(
     from ..hub._memory import parse_bytes
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
-    token = read_secret(control_token_file)
+    token = _read_token(control_token_file)
 
     def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
@@ -118,8 +118,7 @@ def serve_hub(
             with _listening("--grpc", grpc):
                 found.append(GrpcFront(service, grpc, limit))
         if pages is not None:
-            control = None if token is None else token.decode()
-            pages.start(hub, control, functools.partial(_collector, service))
+            pages.start(hub, token, functools.partial(_collector, service))
         return found
 
     with http_server(monitor, "--monitor") as pages:  # it answers during the drain
@@ -130,6 +129,19 @@ def serve_hub(
             raise CommandError(f"{refused}: not for a ModelHub: its models have their own options")
         serve(hub, fronts, say=say, drain_timeout=drain_timeout)
     return 0
+
+
+def _read_token(path: str | None) -> str | None:
+    secret = read_secret(path)
+    if secret is None:
+        return None
+    try:
+        token = secret.decode()
+    except UnicodeDecodeError:
+        raise CommandError(f"--control-token-file: {path} is not UTF-8") from None
+    if not token:
+        raise CommandError(f"--control-token-file: {path} is empty")
+    return token
 
 
 def _collector(service: Service) -> Any:

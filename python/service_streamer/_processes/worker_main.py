@@ -77,7 +77,7 @@ class Worker(BaseProcess):
                 predict = self._model.load(job.device, job.batch_size)
             name = self._model.name
             del self._model  # frees init arguments and warm-up items
-            link.send_ready(_about())
+            link.send_ready(_about(predict))
             if makes_steps(predict):
                 from .._steps.worker_loop import WorkerLoop  # only needed here
 
@@ -180,13 +180,13 @@ def _reporting(link: _core.WorkerLink) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def _about() -> str:
+def _about(predict: Any) -> str:
     return json.dumps(
         {
             "pid": os.getpid(),
             "device": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "threads": os.environ.get("OMP_NUM_THREADS"),
-            "cpu_threads": _cores.cpu_threads(),
+            "cpu_threads": _cores.cpu_threads(predict),
         }
     )
 

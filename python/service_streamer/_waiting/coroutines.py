@@ -18,8 +18,9 @@ FOR_STREAM = "`async for piece in streamer.astream(item)`"
 
 def warn_in_loop(remedy: str) -> None:
     """Warn if this thread runs an event loop and a coroutine is about to block it."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
+    events = sys.modules.get("asyncio.events")
+    running_loop = getattr(events, "_get_running_loop", None)  # None: a thread is importing it
+    if running_loop is not None and running_loop() is not None:
         warn(remedy)
 
 

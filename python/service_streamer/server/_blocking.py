@@ -26,12 +26,16 @@ class Blocking:
 
         Returns:
             False if it has not ended within `timeout` seconds.
+
+        Raises:
+            RuntimeError: no thread can be started.
         """
         future = self._running.get(key)
         if future is None:
-            future = self._running[key] = asyncio.get_running_loop().create_future()
-            future.add_done_callback(lambda _: self._running.pop(key))
+            future = asyncio.get_running_loop().create_future()
             _Thread(function, future).start()
+            self._running[key] = future  # its end comes from the loop, so later than this
+            future.add_done_callback(lambda _: self._running.pop(key))
         await asyncio.wait([future], timeout=timeout)
         if future.done():
             future.result()

@@ -21,8 +21,9 @@ OUTPUT = "output"
 def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = None) -> list[Any]:
     """Return the items of a request: one for each row of its tensors.
 
-    The item of one input is its row: an array, a numpy number, a str or a bytes object. With
-    several inputs it is a dict of rows by name, or for a native model what its signature says.
+    The item of one input is its row: an array, which the model may change, a numpy number, a str or
+    a bytes object. With several inputs it is a dict of rows by name, or for a native model what its
+    signature says.
 
     Args:
         inputs: the tensors.
@@ -149,6 +150,8 @@ def _rows(tensor: Tensor, spec: TensorSpec | None, native: bool) -> list[Any]:
         import torch
 
         return list(torch.from_numpy(array.view("<i2").copy()).view(torch.bfloat16))
+    if not (native or array.ndim == 1 or array.flags.writeable):
+        array = array.copy()  # a model may change its items in place, as those that come in JSON
     return [array[0]] if len(array) == 1 else list(array)
 
 

@@ -65,14 +65,14 @@ def check_head(name: Any, datatype: Any, shape: Any) -> int:
     if type(datatype) is not str or datatype not in DTYPES:
         raise InvalidInput(f"input {shown(name)}: unknown datatype {shown(datatype)}; known are "
                            f"{', '.join(DTYPES)}")  # fmt: skip
+    if type(shape) is list and len(shape) > 32:  # before the product, which takes long for many
+        raise InvalidInput(f"input {shown(name)}: shape has {len(shape)} dimensions, at most 32")
     count = 1
     for size in shape if type(shape) is list else (None,):
         if type(size) is not int or size < 0:
             raise InvalidInput(f"input {shown(name)}: shape must be a list of ints of at least 0, "
                                f"not {shown(shape)}")  # fmt: skip
         count *= size
-    if len(shape) > 32:
-        raise InvalidInput(f"input {shown(name)}: shape has {len(shape)} dimensions, at most 32")
     return count
 
 
@@ -161,7 +161,9 @@ def from_flat(name: str, datatype: str, flat: list[Any]) -> Array:
         raise InvalidInput(f"input {shown(name)}: {shown(wrong)} is not a value of {datatype}")
     try:
         if dtype.kind == "f":  # numpy makes an infinity of a number that is too large
-            return np.frombuffer(struct.pack(f"<{len(flat)}{dtype.char}", *flat), dtype)
+            array: Array = np.empty(len(flat), dtype)
+            struct.pack_into(f"<{len(flat)}{dtype.char}", array, 0, *flat)
+            return array
         return np.array(flat, dtype)
     except (OverflowError, struct.error):
         raise InvalidInput(

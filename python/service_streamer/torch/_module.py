@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -54,9 +55,10 @@ def load_built_module() -> Any:
     return _loaded["_torch_built"]
 
 
+@functools.cache
 def load_kernels() -> Any:
     """Import the module that may have kernels for GPUs; None if it was not built for this torch."""
     try:
         return load_built_module()
     except ImportError:
-        return None
+        return None  # remembered too: a failed import takes long

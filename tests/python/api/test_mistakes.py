@@ -108,6 +108,12 @@ MISTAKES = [
         "a-batch-that-is-no-sequence",
     ),
     (
+        lambda: run(double, 10**5000),
+        TypeError,
+        f"{NO_BATCH} int <int>: did you mean [<int>]?",
+        "a-batch-that-is-no-sequence",
+    ),
+    (
         lambda: run(double, range(3).__iter__()),
         TypeError,
         f"{NO_BATCH} range_iterator <range_iterator object at ADDRESS>: it has no length, so pass "
@@ -176,8 +182,13 @@ MISTAKES = [
                 "Pipeline has no option batch_size=8: it is an option of Stage",
             ),
             (
-                lambda: Pipeline(Stage(double), zzz=8),
-                "Pipeline has no option zzz=8: its options are worker_timeout, max_in_flight, "
+                lambda: Pipeline(Stage(double), redis_broker="localhost:6379"),
+                "Pipeline has no option redis_broker='localhost:6379': it is an option of "
+                "RedisStreamer, RedisWorker",
+            ),
+            (
+                lambda: Pipeline(Stage(double), owner=8),
+                "Pipeline has no option owner=8: its options are worker_timeout, max_in_flight, "
                 "max_queue, overflow, tenants, max_queue_per_tenant",
             ),
             (
@@ -224,6 +235,35 @@ class Net:
         return batch
 
 
+class Ring:
+    """Two objects that refer to each other; the lock comes last."""
+
+    def __init__(self):
+        self.me = self
+        self.other = types.SimpleNamespace(ring=self)
+        self.lock = threading.Lock()
+
+    def predict(self, batch):
+        return batch
+
+
+def with_an_unbound_variable(lock):
+    def predict(batch):
+        return [lock, unbound]
+
+    if lock is None:
+        unbound = 1
+    return predict
+
+
+class Raising(Net):
+    """Raises where the message is prepared."""
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+
 class Managed(ManagedModel):
     def init_model(self, net):
         self.net = net
@@ -243,6 +283,12 @@ class Managed(ManagedModel):
             "Managed",
             "model_init_args[0].weights['lock']",
         ),
+        (lambda: Streamer(Ring().predict, 8), "Ring.predict", "Ring.lock"),
+        (
+            lambda: Streamer(with_an_unbound_variable(threading.Lock()), 8),
+            "with_an_unbound_variable.<locals>.predict",
+            "lock",
+        ),
     ],
 )
 def test_what_does_not_pickle_is_named_with_its_path(make, what, guilty):
@@ -255,3 +301,9 @@ def test_what_does_not_pickle_is_named_with_its_path(make, what, guilty):
         '`init_model` of a ManagedModel, in the worker, or use mp_start_method="fork"',
         "a-model-that-does-not-pickle",
     )
+
+
+def test_a_model_that_cannot_be_looked_through_is_told_without_the_path():
+    pytest.importorskip("cloudpickle")
+    with pytest.raises(SerializationError, match=r"Net\.predict cannot be sent .* process \("):
+        Streamer(Raising().predict, 8)

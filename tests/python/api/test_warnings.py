@@ -1,7 +1,9 @@
 """Warnings about mistakes, with the remedy and the page. Correct use gets none."""
 
 import asyncio
+import json
 import logging
+import sys
 import threading
 import types
 import warnings
@@ -16,12 +18,14 @@ from waits import eventually
 
 from service_streamer import (
     Pipeline,
+    RequestTimeout,
     Stage,
     Streamer,
     ThreadedStreamer,
     _cores,
     batched,
 )
+from service_streamer._processes import worker_main
 from service_streamer._waiting import coroutines
 
 
@@ -99,6 +103,27 @@ def test_what_may_block_beside_a_loop_is_not_told(streamers):
     assert not coroutines._told
 
 
+@pytest.mark.usefixtures("_untold")
+def test_a_coroutine_may_ask_whether_a_request_has_ended(held):
+    future = held().first
+
+    async def ask():
+        for get in (future.result, future.exception):
+            with pytest.raises(RequestTimeout):
+                get(timeout=0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_new_thread(ask())
+    assert not coroutines._told
+
+
+def test_a_stream_may_block_while_another_thread_imports_asyncio(monkeypatch):
+    for name in ("asyncio", "asyncio.events"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    coroutines.warn_in_loop(coroutines.FOR_STREAM)
+
+
 # --------------------------------------------------------------------------------- no batches
 
 
@@ -174,13 +199,28 @@ def torch_of_4_threads(monkeypatch):
     return torch
 
 
+class Lazy:
+    """An object that isinstance() would load."""
+
+    @property
+    def __class__(self):
+        raise AssertionError("loaded")
+
+
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("is_torch", [True, False])
 def test_threads_of_a_torch_model_are_told_at_the_first_request(
     torch_of_4_threads, caplog, is_torch
 ):
     network = torch_of_4_threads.nn.Module() if is_torch else types.SimpleNamespace(predict=double)
-    with ThreadedStreamer(lambda batch: network.predict(batch), 8, worker_num=2) as streamer:
+    lazy = Lazy()
+
+    def predict(batch):
+        return network.predict(batch) if lazy is not None else unbound
+
+    if lazy is None:
+        unbound = None
+    with ThreadedStreamer(predict, 8, worker_num=2) as streamer:
         assert caplog.records == []
         assert streamer.predict([1]) == streamer.predict([1]) == [2]
     told_of = [each for each in caplog.records if each.levelno >= logging.WARNING]
@@ -188,3 +228,15 @@ def test_threads_of_a_torch_model_are_told_at_the_first_request(
     for record in told_of:
         assert record.message == _cores.complaint(2, 4)
         assert (record.workers, record.threads) == (2, 4)
+
+
+def test_only_the_threads_of_a_torch_model_are_counted(torch_of_4_threads):
+    network = torch_of_4_threads.nn.Module()
+    assert _cores.cpu_threads(network) == _cores.cpu_threads(lambda batch: network) == 4
+    torch_of_4_threads.get_num_threads = None
+    assert _cores.cpu_threads(network) is None  # it raises
+    assert _cores.cpu_threads(double) is None
+
+
+def test_a_worker_process_whose_model_uses_no_torch_tells_no_threads():
+    assert json.loads(worker_main._about(double))["cpu_threads"] is None

@@ -59,6 +59,10 @@ def test_a_cell_that_makes_and_shows_a_streamer_may_run_again_and_again(kernel, 
 def test_a_streamer_that_is_shown_is_still_in_out(kernel):
     kernel.run("streamer = ThreadedStreamer(len, 8)\nstreamer")
     assert kernel.run("_.stats().batch_size, Out[max(Out)].stats().batch_size") == "(8, 8)"
+    kernel.run("streamer")
+    assert kernel.run("with _ as shown:\n    print(shown is streamer)") == "True"
+    with pytest.raises(CellError, match="is closed"):
+        kernel.run("streamer.predict([1])")
 
 
 def test_a_streamer_without_a_name_is_kept_by_out(kernel):

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from service_streamer import build_torch
+from service_streamer.torch import _module
 
 MODULE = f"_torch_built{importlib.machinery.EXTENSION_SUFFIXES[0]}"
 
@@ -176,3 +177,16 @@ def test_a_wrong_number_of_jobs_is_refused(jobs, capsys):
     with pytest.raises(SystemExit):
         build_torch.main(["--jobs", jobs])
     assert "--jobs" in capsys.readouterr().err
+
+
+def test_kernels_that_were_not_built_are_looked_for_once(monkeypatch):
+    calls = []
+
+    def fail():
+        calls.append(1)
+        raise ImportError
+
+    monkeypatch.setattr(_module, "load_built_module", fail)
+    _module.load_kernels.cache_clear()
+    assert (_module.load_kernels(), _module.load_kernels(), len(calls)) == (None, None, 1)
+    _module.load_kernels.cache_clear()

@@ -151,20 +151,26 @@ def test_a_module_that_has_the_model_and_creates_the_streamer_is_named(program, 
     )
 
 
-def test_a_function_of_a_session_without_a_file_travels_with_cloudpickle(child):
+def test_what_a_session_without_a_file_defines_travels_with_cloudpickle(child):
     pytest.importorskip("cloudpickle")
     done = child(
         """
         from service_streamer import Streamer
 
+        class Answers:
+            class Answer(tuple):
+                pass
+
+        Answer = Answers.Answer
+
         def predict(batch):
-            return [4 * item for item in batch]
+            return [Answer([4 * item]) for item in batch]
 
         with Streamer(predict, 8) as streamer:
-            print(streamer.predict([1]))
+            print(streamer.predict([1]), type(streamer.predict([1])[0]).__qualname__)
         """
     )
-    assert done.stdout == "[4]\n"
+    assert done.stdout == "[(4,)] Answers.Answer\n"
 
 
 def test_warm_up_comes_before_a_worker_is_ready(process_streamers, process_journal):

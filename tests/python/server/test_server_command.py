@@ -164,6 +164,18 @@ def test_the_monitor_changes_nothing_without_a_token(serve_monitored):
     assert httpx.post(f"{url}control/default", json={"load": "times"}).status_code == 403
 
 
+@pytest.mark.parametrize(("secret", "complaint"), [(b"\xff", "is not UTF-8"), (b" \n", "is empty")])
+def test_a_file_without_a_token_is_told(services, model_folder, tmp_path, secret, complaint):
+    file = tmp_path / "token"
+    file.write_bytes(secret)
+    places = ("--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0")
+    service = services(
+        "serve", str(model_folder.root / "models"), *places, "--control-token-file", str(file)
+    )
+    service.line(f"--control-token-file: {file} {complaint}")
+    assert service.wait() == 2
+
+
 @pytest.mark.parametrize("front", ["--http", "--grpc", "--monitor"])
 def test_a_port_in_use_ends_it_with_2(services, model_folder, front):
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -1,14 +1,18 @@
 """The limits of the server: what clients send that is too much, too slow or odd."""
 
+import asyncio
+import threading
+
 import pytest
 
 pytest.importorskip("http_servers")
 
 from http_servers import status_of
-from waits import eventually
+from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
 from service_streamer.server import _answers, _connection, _front, _shared
+from service_streamer.server._blocking import Blocking
 from service_streamer.server._errors import failure
 
 ONE = {"instances": [1]}
@@ -156,3 +160,18 @@ def test_a_body_that_is_nested_deeply_is_refused(http_servers):
 def test_a_load_with_a_negative_timeout_is_refused(http_servers):
     path, headers = "/v2/repository/models/double/load", {"X-Request-Timeout": "-1"}
     assert http_servers().ask("POST", path, {}, headers).status == 400
+
+
+def test_a_load_for_which_no_thread_starts_can_be_tried_again(monkeypatch):
+    async def try_twice():
+        blocking = Blocking()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start"):
+                await blocking.run("key", lambda: None)
+        return await blocking.run("key", lambda: None, LONG)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    assert asyncio.run(try_twice())

@@ -95,6 +95,7 @@ def test_wrong_json_is_refused_by_the_name_of_the_tensor(datatype, shape, data, 
         ("FP32", [1 << 40, 1 << 40], b"", "bytes, not 0"),
         ("FP32", [0, 1 << 70], b"", "is too large"),
         ("FP32", [1] * 65, b"", "at most 32"),
+        ("FP32", ["x"] * 33, b"", "at most 32"),  # no size of a long shape is looked at
         ("BYTES", [1], b"\x01", "element 0 of BYTES is truncated"),
         ("BYTES", [1], b"\xff\xff\xff\xffa", "element 0 of BYTES is truncated"),
         ("BYTES", [2], b"\x01\0\0\0a", "has 2 elements, not 1"),
@@ -124,6 +125,14 @@ def test_inputs_that_do_not_fit_the_declared_ones_are_named(given, complaint):
     ]  # fmt: skip
     with pytest.raises(InvalidInput, match=complaint):
         items_of(tensors, {"a": TensorSpec("INT64")})
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64"])
+def test_a_model_may_change_its_items_and_a_native_one_gets_no_copy(datatype):
+    binary = from_bytes("x", datatype, [2, 2], np.ones(4, DTYPES[datatype]).tobytes())
+    for tensor in (binary, from_json("x", datatype, [2, 2], [1] * 4)):
+        assert all(row.flags.writeable for row in items_of([tensor], {}))
+    assert np.shares_memory(items_of([binary], {}, "native")[0], binary.array)
 
 
 def test_inputs_with_different_numbers_of_rows_are_named():
