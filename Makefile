@@ -7,8 +7,9 @@ JOBS ?= $(shell nproc)
 
 bin := $(VENV)/bin
 space := $(subst ,, )
+# A script such as bin/pip has the path of its Python: in a copy of this folder that is the Python of the original.
 pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
-	PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/pip
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/python -m pip
 cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
 cpp_sources := $(shell find cpp tests -name '*.cc')
 cpp_headers := $(shell find cpp tests -name '*.h')
@@ -65,7 +66,7 @@ $(VENV)/.docs-tools: $(VENV)/.tools
 
 docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in build/docs; a broken link is an error
 	rm -rf build/docs
-	$(bin)/sphinx-build -q -E -a -W --keep-going -c docs/_site -d build/docs-cache . build/docs
+	$(bin)/python -m sphinx -q -E -a -W --keep-going -c docs/_site -d build/docs-cache . build/docs
 	$(bin)/python docs/_site/check.py build/docs
 
 # -------------------------------------------------------------- demo and bench
@@ -205,7 +206,7 @@ test-torches: $(TORCHES:%=test-torch-%)  ## BatchedModel with the oldest torch, 
 
 build/torch-%/.installed: $(VENV)/.tools
 	rm -rf $(@D)
-	$(bin)/pip install -q --target $(@D) torch==$* $(if $(filter 2.2.%,$*),numpy==1.26.4)
+	$(bin)/python -m pip install -q --target $(@D) torch==$* $(if $(filter 2.2.%,$*),numpy==1.26.4)
 	@touch $@
 
 .PRECIOUS: build/torch-%/.installed
