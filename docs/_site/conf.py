@@ -40,12 +40,14 @@ python_maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_use_param = False  # "a, b: text" stays one entry, instead of the text twice
 
 smartquotes = False  # "adaptive" is a value
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 html_show_sphinx = html_show_copyright = False
 html_copy_source = False

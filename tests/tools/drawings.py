@@ -181,6 +181,8 @@ def how_a_batch_forms() -> Drawing:
     ):
         drawing.box(left + start, y, end - start, 34, RUNS, text)
         drawing.rule((left + start, top - 6), (left + start, y), kind="dash")
+    drawing.rule((left + 280, top - 6), (left + 280, y), kind="dash")
+    drawing.text(left + 300, y + 22, "waits", "soft")
     for x, number in ((10, 1), (130, 2), (300, 3)):
         drawing.step(number, left + x, y + 50)
     y += 76

@@ -157,8 +157,8 @@ def values(results):
     return {each.option: each.value for each in advice.advise(results)}
 
 
-def test_the_smallest_batch_of_nearly_the_best_rate_is_chosen():
-    times = [ModelTime(1, 0.010), ModelTime(8, 0.011), ModelTime(16, 0.0205), ModelTime(32, 0.041)]
+def test_the_smallest_batch_of_three_quarters_of_the_best_rate_is_chosen():
+    times = [ModelTime(1, 0.010), ModelTime(8, 0.014), ModelTime(16, 0.0205), ModelTime(32, 0.041)]
     results = Results("a", 32, 1, closed=[point(1, 100)], model=times)
     assert values(results)["batch_size"] == 16
     assert "needs more clients" in advice.advise(results)[0].why
@@ -173,7 +173,7 @@ def test_the_smallest_batch_of_nearly_the_best_rate_is_chosen():
     ],
 )
 def test_a_limit_of_p99_gives_smaller_batches(limit, chosen, why):
-    times = [ModelTime(1, 0.010), ModelTime(8, 0.011), ModelTime(16, 0.0205), ModelTime(32, 0.041)]
+    times = [ModelTime(1, 0.010), ModelTime(8, 0.014), ModelTime(16, 0.0205), ModelTime(32, 0.041)]
     closed = [point(1, 100, 0.011), point(8, 200, 0.022), point(64, 300, 0.05)]
     results = Results("a", 32, 1, limit, closed=closed, model=times)
     assert values(results)["batch_size"] == chosen

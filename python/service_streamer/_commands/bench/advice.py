@@ -11,7 +11,8 @@ from ..._explain import duration
 from .results import Point, Results
 
 NEAR_BEST = 0.9  # of the highest throughput: the knee
-ENOUGH = 0.95  # of the best rate: a larger batch, or a further worker, gains little
+ENOUGH = 0.95  # of the best rate: a further worker gains little
+ENOUGH_ITEMS = 0.75  # of the best rate: a larger batch takes longer, for all of its requests
 BUSY = 0.8  # share of its time above which a worker has no reserve
 
 
@@ -83,7 +84,7 @@ def _batch_size(results: Results) -> Advice:
         why = f"two batches of {model[0].size:.0f} take longer than the limit of {duration(limit)}"
         return Advice(option, None, f"none keeps p99: {why}.")
     best = max(fast, key=lambda each: each.rate)
-    chosen = next(each for each in fast if each.rate >= ENOUGH * best.rate)
+    chosen = next(each for each in fast if each.rate >= ENOUGH_ITEMS * best.rate)
     size = round(chosen.size)
     why = f"a batch of {size} takes {duration(chosen.seconds)}, {chosen.rate:,.0f} items/s"
     if best is chosen:
@@ -100,7 +101,7 @@ def _batch_size(results: Results) -> Advice:
         why += f". No batch of the closed loop had more than {reached} items: it needs more clients"
     if limit is None:
         why += (
-            ". It is chosen for throughput: a request that waits for the running batch takes up to "
+            ". A request that waits for the running batch takes up to "
             f"{duration(2 * chosen.seconds)}. Give --p99-limit for less"
         )
     return Advice(option, size, why + ".")

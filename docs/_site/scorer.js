@@ -1,0 +1,14 @@
+// What the search adds up for each page: Sphinx's own numbers, but pages for developers come last.
+const DEVELOPERS = /^(decisions|developers|repository|how-it-works\/(architecture|threads))(\/|$)/;
+
+const Scorer = {
+  score: ([page, , , , score]) => (DEVELOPERS.test(page) ? score - 100 : score),
+  objNameMatch: 11,
+  objPartialMatch: 6,
+  objPrio: { 0: 15, 1: 5, 2: -5 },
+  objPrioDefault: 0,
+  title: 15,
+  partialTitle: 7,
+  term: 5,
+  partialTerm: 2,
+};
