@@ -67,7 +67,7 @@ def add_to(commands: Any) -> None:
     add("--overflow", help="when the queue is full: block or reject (block)")
     add("--output", help="result type: items or batch (items)")
     add_process_options(
-        add, "worker processes (1); of a folder: the most that its small models share (no limit)"
+        add, "worker processes (1); of a folder: most that small models share (each has its own)"
     )
     add_hub_options(add)
 
