@@ -25,6 +25,10 @@ REASONS = {
 # request that arrives at a random moment of a run queues for half of the run on average.
 BUSY = 0.25
 
+# Seconds per batch. The adaptive policy does not wait for callers of a faster model. The number of
+# requests that wait then tells when threads ran, not how many callers there are.
+FAST = 4e-4
+
 PERCENTILES = ("mean", "p50", "p90", "p99", "max")
 """the columns of the table of times"""
 
@@ -119,6 +123,8 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
     share = {reason: recent.close_reasons.get(reason, 0) / batches for reason in REASONS}
     requests = max(recent.queue_time.count, 1)
     reachable = stats.peak_requests * recent.items / requests  # items, if all were in one batch
+    service = recent.service_time.mean
+    fast = service < FAST and share["idle"] >= 0.5 and stats.peak_requests > 1
 
     if stats.slo and stats.least_service > stats.slo:
         return f"slo={duration(stats.slo)} is below the time of the model for one item: raise it."
@@ -138,12 +144,12 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
             "The model is the limit: its time is proportional to the number of items, so the queue "
             "is split among idle workers. Larger batches would not be faster."
         )
-    if reachable < stats.batch_size:
+    if reachable < stats.batch_size and not fast:
         return (
             f"The number of callers is the limit: at most "
-            f"{count(stats.peak_requests, 'request')} waited at the same time. Give the web server "
-            f"more than {count(stats.peak_requests, 'thread')}, or the load generator more "
-            f"connections, or lower batch_size={stats.batch_size}."
+            f"{count(stats.peak_requests, 'request')} waited at the same time, too few to fill "
+            f"batch_size={stats.batch_size}. If clients send more at once, a limit of the web "
+            "server holds them back, such as its number of threads: raise it."
         )
     if limit := _explain_groups.verdict(recent, stats.buckets):
         return limit
@@ -166,11 +172,16 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         )
     if share["drain"] >= 0.5:
         return "Most batches ran while the streamer was closing, when batches do not wait."
-    if recent.queue_time.mean > BUSY * recent.service_time.mean:
+    if fast:
+        return (
+            f"The load is the limit: the model is fast ({duration(service)} per batch), so few "
+            "requests arrive while it runs. More load gives larger batches."
+        )
+    if recent.queue_time.mean > BUSY * service:
         return (
             "The load is the limit: the model is busy when requests arrive, and each batch takes "
             "all requests that arrived during the previous run "
-            f"({duration(recent.service_time.mean)} on average). More load gives larger batches."
+            f"({duration(service)} on average). More load gives larger batches."
         )
     if stats.policy == "greedy":
         return (

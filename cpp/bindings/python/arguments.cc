@@ -46,7 +46,12 @@ PyObject* items_from(PyObject* batch) {
   if (PyTuple_CheckExact(batch)) return Py_NewRef(batch);
   if (PyIter_Check(batch)) return refuse_batch(batch, "it has no length, so pass list(...) or use map(...)");
   const bool is_text = PyUnicode_Check(batch) || PyBytes_Check(batch) || PyByteArray_Check(batch);
-  if (is_text || is_mapping(batch) || !can_be_indexed(batch)) return refuse_batch(batch, "did you mean [%U]?");
+  if (is_mapping(batch)) return refuse_batch(batch, "pass a list with one dict for each item");
+  if (is_text) return refuse_batch(batch, "did you mean [%U]?");
+  if (!can_be_indexed(batch)) {
+    const bool iterates = Py_TYPE(batch)->tp_iter != nullptr;  // such as a set
+    return refuse_batch(batch, iterates ? "it cannot be indexed, so pass list(...)" : "did you mean [%U]?");
+  }
   const Py_ssize_t length = PyObject_Size(batch);
   if (length < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return nullptr;

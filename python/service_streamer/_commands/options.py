@@ -48,12 +48,18 @@ def add_model_options(add: Add) -> None:
     add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
 
 
-def add_process_options(add: Add) -> None:
-    """Add the options of worker processes and of a service."""
-    add("--worker-num", "--workers", type=int, help="worker processes (1)")
+def add_process_options(add: Add, workers: str = "worker processes (1)") -> None:
+    """Add the options of worker processes and of a service.
+
+    Args:
+        add: ``add_argument`` of the parser.
+        workers: the help of ``--workers``.
+    """
+    add("--workers", "--worker-num", dest="worker_num", type=int, metavar="N", help=workers)
     add(
-        "--cuda-devices",
         "--devices",
+        "--cuda-devices",
+        dest="cuda_devices",
         nargs="+",
         metavar="GPU",
         help="GPU numbers, UUIDs or MIG devices",

@@ -25,7 +25,7 @@ from .serve_hub import add_hub_options, check_no_hub_options, serve_hub
 _EXAMPLE = """
 example:
   service-streamer serve app:Sentiment --address /run/sentiment.sock \\
-      --worker-num 2 --cuda-devices 0 1 --model-init-args '["sentiment.pt"]'
+      --workers 2 --devices 0 1 --model-init-args '["sentiment.pt"]'
 
 and in each web process:
   streamer = Streamer.connect("/run/sentiment.sock")
@@ -66,7 +66,9 @@ def add_to(commands: Any) -> None:
     add("--max-queue-per-tenant", type=int, help="most items of one tenant in the queue (no limit)")
     add("--overflow", help="when the queue is full: block or reject (block)")
     add("--output", help="result type: items or batch (items)")
-    add_process_options(add)
+    add_process_options(
+        add, "worker processes (1); of a folder: most that small models share (each has its own)"
+    )
     add_hub_options(add)
 
 
@@ -81,7 +83,10 @@ def run(
 ) -> int:
     """Serve until a signal comes."""
     logs.set_up(log_level, log_format)
-    target = None if os.path.isdir(model) else find(model)
+    is_folder = os.path.isdir(model)
+    if not is_folder and ":" not in model:
+        raise ValueError(f"no folder {model!r}, and a model must be given as module:attribute")
+    target = None if is_folder else find(model)
     if target is None or isinstance(target, ModelHub):
         for name, default in _DEFAULTS.items():
             if options.get(name) == default:

@@ -167,4 +167,5 @@ def check_no_hub_options(name: str, options: dict[str, Any]) -> None:
 
 
 def _flag(option: str) -> str:
-    return "--" + option.replace("_", "-")
+    name = {WORKERS: "workers", "cuda_devices": "devices"}.get(option, option)
+    return "--" + name.replace("_", "-")

@@ -176,7 +176,7 @@ def _text_rows(tensor: Tensor, as_text: bool) -> list[Any]:
 def _column(name: str, spec: TensorSpec, values: list[Any]) -> Tensor:
     datatype = "BYTES" if spec.datatype == "STRING" else spec.datatype
     flat, shape = flatten(name, values)
-    return Tensor(name, datatype, from_flat(name, datatype, flat).reshape(shape))
+    return Tensor(name, datatype, from_flat(name, datatype, flat, spec.datatype).reshape(shape))
 
 
 # ----------------------------------------------------------------------- outputs

@@ -146,8 +146,14 @@ def flatten(name: str, data: list[Any]) -> tuple[list[Any], list[int]]:
     return data, shape
 
 
-def from_flat(name: str, datatype: str, flat: list[Any]) -> Array:
+def from_flat(name: str, datatype: str, flat: list[Any], declared: str = "") -> Array:
     """Return the array of a list of elements as JSON has them. It has one dimension.
+
+    Args:
+        name: of the input.
+        datatype: of the protocol.
+        flat: the elements.
+        declared: the datatype that the model declares, for the message.
 
     Raises:
         InvalidInput: an element is not of the datatype.
@@ -158,7 +164,9 @@ def from_flat(name: str, datatype: str, flat: list[Any]) -> Array:
     allowed = _JSON_TYPES[dtype.kind]
     if not allowed.issuperset(map(type, flat)):
         wrong = next(each for each in flat if type(each) not in allowed)
-        raise InvalidInput(f"input {shown(name)}: {shown(wrong)} is not a value of {datatype}")
+        raise InvalidInput(
+            f"input {shown(name)}: {shown(wrong)} is not a value of {declared or datatype}"
+        )
     try:
         if dtype.kind == "f":  # numpy makes an infinity of a number that is too large
             array: Array = np.empty(len(flat), dtype)

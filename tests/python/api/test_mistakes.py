@@ -98,7 +98,19 @@ MISTAKES = [
     (
         lambda: run(double, {"text": "a"}),
         TypeError,
-        f"{NO_BATCH} dict {{'text': 'a'}}: did you mean [{{'text': 'a'}}]?",
+        f"{NO_BATCH} dict {{'text': 'a'}}: pass a list with one dict for each item",
+        "a-batch-that-is-no-sequence",
+    ),
+    (
+        lambda: run(double, {1}),
+        TypeError,
+        f"{NO_BATCH} set {{1}}: it cannot be indexed, so pass list(...)",
+        "a-batch-that-is-no-sequence",
+    ),
+    (
+        lambda: run(double, 1),
+        TypeError,
+        f"{NO_BATCH} int 1: did you mean [1]?",
         "a-batch-that-is-no-sequence",
     ),
     (

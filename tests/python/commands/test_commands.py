@@ -101,4 +101,5 @@ def test_help_has_an_example(kind):
         timeout=LONG,
     )
     assert done.returncode == 0
+    assert "--workers 2 --devices 0 1" in done.stdout
     assert ("Streamer.connect(" if kind == "serve" else "RedisStreamer(") in done.stdout

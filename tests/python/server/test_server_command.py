@@ -203,6 +203,7 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
         (["process_models:Model", "--address", "@x", "--monitor", "[::1]:0"], "is one model"),
         (["{}", "--http", "127.0.0.1:0", "--control-token-file", "x"], "needs --monitor"),
         (["process_models:Model"], "give the --address"),
+        (["nothere", "--http", "127.0.0.1:0"], "no folder 'nothere', and a model must be given as"),
     ],
 )
 def test_wrong_options_are_named(services, model_folder, arguments, complaint):

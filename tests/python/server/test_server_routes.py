@@ -244,6 +244,7 @@ def test_both_forms_of_tensorflow_serving(app, model, body, expected):
         ("double", {"inputs": {"a": [1], "b": []}}, "differ in their number of rows"),
         ("sums", {"instances": [{"a": 1}]}, "with the fields a, b, not {'a': 1}"),
         ("sums", {"instances": [{"a": 1, "b": "x"}]}, "input 'b': 'x' is not a value of INT64"),
+        ("texts", {"instances": [5]}, "input 'text': 5 is not a value of STRING"),
         ("means", {"instances": [[[1]]]}, "input 'image' must have the shape [-1, 2, -1]"),
         ("sizes", {"instances": [{"b64": "?"}]}, "is not base64"),
     ],

@@ -46,6 +46,7 @@ MODELS = {
         batch_size=8,
         inputs={"file": TensorSpec("BYTES")},
     ),
+    "texts": ModelSpec(upper, batch_size=8, inputs={"text": TensorSpec("STRING")}),
     "fails": ModelSpec(fails, batch_size=8),
     "counts": ModelSpec(count_to, batch_size=8),
 }

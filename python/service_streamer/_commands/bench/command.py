@@ -81,8 +81,15 @@ def add_to(commands: Any) -> None:
     add("--secret-file", default=None, metavar="FILE", help="contains the secret of the queue")
     add("--body", default=None, metavar="FILE", help="contains the body of each HTTP request")
     add("--content-type", default="application/json", help="of the body (application/json)")
-    add("--workers", type=int, default=None, help="worker processes of a model")
-    add("--cuda-devices", "--devices", nargs="+", metavar="GPU", help="GPUs of the workers")
+    add("--workers", type=int, default=None, metavar="N", help="worker processes of a model")
+    add(
+        "--devices",
+        "--cuda-devices",
+        dest="cuda_devices",
+        nargs="+",
+        metavar="GPU",
+        help="GPUs of the workers",
+    )
     add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add_model_options(add)
 
