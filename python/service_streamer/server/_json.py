@@ -12,6 +12,8 @@ from ._errors import InvalidInput, InvalidOutput
 
 _BASE64 = "b64"
 """the field of an object that stands for bytes, as TensorFlow Serving has it"""
+_LEVELS = 254
+"""of lists and objects in each other: what orjson writes"""
 
 
 def parse(text: bytes | bytearray | memoryview) -> Any:
@@ -51,22 +53,28 @@ def dump(value: Any) -> bytes:
         raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
 
 
-def decode_bytes(value: Any) -> Any:
+def decode_bytes(value: Any, level: int) -> Any:
     """Return a parsed value with bytes objects in place of objects ``{"b64": ...}``.
 
+    Args:
+        value: a part of the body.
+        level: 1 plus the number of lists and objects that are around it.
+
     Raises:
-        InvalidInput: it is not base64.
+        InvalidInput: it is not base64, or lists and objects are nested too deeply.
     """
-    if type(value) is list:
-        return [decode_bytes(each) for each in value]
-    if type(value) is not dict:
+    if type(value) is not dict and type(value) is not list:
         return value
+    if level > _LEVELS:
+        raise InvalidInput(f"the body is nested too deeply: more than {_LEVELS} levels")
+    if type(value) is list:
+        return [decode_bytes(each, level + 1) for each in value]
     if value.keys() == {_BASE64}:
         try:
             return base64.b64decode(value[_BASE64], validate=True)
         except (TypeError, ValueError, binascii.Error):
             raise InvalidInput(f"the value of {_BASE64!r} is not base64") from None
-    return {name: decode_bytes(each) for name, each in value.items()}
+    return {name: decode_bytes(each, level + 1) for name, each in value.items()}
 
 
 def _plain(value: Any) -> Any:

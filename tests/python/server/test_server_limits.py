@@ -152,9 +152,19 @@ def test_rows_without_elements_have_a_limit(http_servers):
     assert (answer.status, "rows without elements" in answer.json["error"]) == (400, True)
 
 
-def test_a_body_that_is_nested_deeply_is_refused(http_servers):
-    body = b'{"instances": [' + b"[" * 600 + b"]" * 600 + b'], "b64": 1}'
-    assert http_servers().ask("POST", "/v1/models/double:predict", body).status == 400
+@pytest.mark.parametrize(
+    ("levels", "status", "text"),
+    [
+        (254, 200, b"[[{"),
+        (255, 400, b"the body is nested too deeply: more than 254 levels"),
+        (2000, 400, b"the body is not JSON"),
+    ],
+)
+def test_a_body_that_is_nested_deeply_is_refused(http_servers, levels, status, text):
+    lists = levels - 2  # in an object, and around one
+    body = b'{"instances": ' + b"[" * lists + b'{"b64": ""}' + b"]" * lists + b"}"
+    answer = http_servers().ask("POST", "/v1/models/double:predict", body)
+    assert (answer.status, text in answer.body) == (status, True)
 
 
 def test_a_load_with_a_negative_timeout_is_refused(http_servers):
