@@ -63,11 +63,12 @@ def decode_bytes(value: Any, level: int) -> Any:
     Raises:
         InvalidInput: it is not base64, or lists and objects are nested too deeply.
     """
-    if type(value) is not dict and type(value) is not list:
+    is_list = type(value) is list
+    if not is_list and type(value) is not dict:
         return value
     if level > _LEVELS:
         raise InvalidInput(f"the body is nested too deeply: more than {_LEVELS} levels")
-    if type(value) is list:
+    if is_list:
         return [decode_bytes(each, level + 1) for each in value]
     if value.keys() == {_BASE64}:
         try:
