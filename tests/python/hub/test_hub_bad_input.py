@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -92,6 +93,7 @@ def test_a_version_that_cannot_be_read(folder, hub, monkeypatch):
         return real(path, *args, **options)
 
     monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(Path, "stat", stat)  # before Python 3.11 it has kept the real one
     folder.add(2)
     eventually(lambda: 2 in hub.status()["times"].versions)
     eventually(lambda: hub.status()["times"].versions[2].state == "failed")
