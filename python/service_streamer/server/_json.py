@@ -63,7 +63,7 @@ def decode_bytes(value: Any, level: int) -> Any:
     Raises:
         InvalidInput: it is not base64, or lists and objects are nested too deeply.
     """
-    if type(value) is not dict and type(value) is not list:
+    if type(value) not in (dict, list):
         return value
     if level > _LEVELS:
         raise InvalidInput(f"the body is nested too deeply: more than {_LEVELS} levels")
