@@ -10,7 +10,7 @@ import warnings
 from types import FrameType
 from typing import Any
 
-PAGE = "https://github.com/service-streamer-ng/service-streamer-ng/blob/main/docs/troubleshooting/errors.md"  # noqa: E501
+PAGE = "https://github.com/service-streamer-ng/service-streamer-ng/blob/main/docs/troubleshooting/errors.md"
 """the page that tells the cause and the remedy of each message"""
 
 _LONGEST = 100  # characters of a value in a message

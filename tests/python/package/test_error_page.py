@@ -53,7 +53,7 @@ def exceptions():
 
 def test_messages_have_the_address_of_the_page():
     (home,) = re.findall(r'^Repository = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)
-    assert PAGE == f"{home}/blob/main/{FILE}"
+    assert f"{home}/blob/main/{FILE}" == PAGE
 
 
 def test_each_anchor_of_a_message_is_on_the_page():
