@@ -10,7 +10,7 @@ import warnings
 from types import FrameType
 from typing import Any
 
-PAGE = "docs/troubleshooting/errors.md"
+PAGE = "https://github.com/service-streamer-ng/service-streamer-ng/blob/main/docs/troubleshooting/errors.md"
 """the page that tells the cause and the remedy of each message"""
 
 _LONGEST = 100  # characters of a value in a message
@@ -18,8 +18,8 @@ _CONSTRUCTORS = ("__init__", "checked")  # of _option_names
 
 
 def see(message: str, anchor: str) -> str:
-    """Return the message with the address of its entry on the page."""
-    return f"{message} (see {PAGE}#{anchor})"
+    """Return the message and, on a line of its own, the address of its entry on the page."""
+    return f"{message}\nsee {PAGE}#{anchor}"
 
 
 def short(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from .._messages import is_ours, see
 
 _ANCHOR = "no-main-guard"
-_FOUND = re.compile(rf"a worker process imports [^\n]*#{_ANCHOR}\)")
+_FOUND = re.compile(rf"a worker process imports [^\n]*\nsee [^\n]*#{_ANCHOR}")
 
 
 def check() -> None:

@@ -8,6 +8,7 @@ import service_streamer
 from service_streamer._messages import PAGE
 
 ROOT = Path(__file__).parents[3]
+FILE = "docs/troubleshooting/errors.md"
 PACKAGE = Path(service_streamer.__file__).parent
 LONGEST = 12  # lines of an entry
 
@@ -15,7 +16,7 @@ LONGEST = 12  # lines of an entry
 def entries():
     """The lines of each entry that are not empty, by its anchor."""
     found = {}
-    for text in re.split(r"^### ", (ROOT / PAGE).read_text(), flags=re.MULTILINE)[1:]:
+    for text in re.split(r"^### ", (ROOT / FILE).read_text(), flags=re.MULTILINE)[1:]:
         heading, _, body = text.partition("\n")
         body = body.partition("\n## ")[0]
         # the slug of GitHub: letters, digits, hyphens and underscores
@@ -48,6 +49,11 @@ def exceptions():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and node.bases:
                 yield node.name
+
+
+def test_messages_have_the_address_of_the_page():
+    (home,) = re.findall(r'^Repository = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    assert f"{home}/blob/main/{FILE}" == PAGE
 
 
 def test_each_anchor_of_a_message_is_on_the_page():

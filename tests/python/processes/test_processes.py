@@ -6,10 +6,10 @@ import os
 import pytest
 from process_models import Model, double
 from scripts import SUPPORT
+from told import told
 from waits import LONG
 
 from service_streamer import RequestTimeout
-from service_streamer._messages import PAGE
 
 pytestmark = pytest.mark.slow
 
@@ -127,11 +127,11 @@ def test_an_unguarded_main_module_is_an_error_at_once_and_no_fork_bomb(
     lines = file.read_text().splitlines()
     (line,) = (n for n, text in enumerate(lines, 1) if "Streamer(len" in text)
     assert head.count("Traceback") == 1  # of the call
-    assert message == (
+    text = (
         f"a worker process imports the main module again, and line {line} of {file} creates a "
-        "Streamer: create it below "
-        f'`if __name__ == "__main__":` (see {PAGE}#no-main-guard)\n'
+        'Streamer: create it below `if __name__ == "__main__":`'
     )
+    assert message == told(text, "no-main-guard") + "\n"
     assert (tmp_path / "imports").read_text() == "import\n" * 2
 
 
@@ -144,11 +144,12 @@ def test_a_module_that_has_the_model_and_creates_the_streamer_is_named(program, 
     done = program(
         'if __name__ == "__main__": import web_app; web_app.streamer.predict([1])', check=False
     )
-    assert done.stderr.rpartition("WorkerInitError: ")[2] == (
+    text = (
         f"a worker process imports the module web_app for the model, and line 3 of "
         f"{tmp_path / 'web_app.py'} creates a Streamer: move the model to a module of its own, "
-        f"which this one imports (see {PAGE}#no-main-guard)\n"
+        "which this one imports"
     )
+    assert done.stderr.rpartition("WorkerInitError: ")[2] == told(text, "no-main-guard") + "\n"
 
 
 def test_what_a_session_without_a_file_defines_travels_with_cloudpickle(child):

@@ -4,4 +4,4 @@ from service_streamer._messages import PAGE
 
 
 def told(text, anchor):
-    return f"{text} (see {PAGE}#{anchor})"
+    return f"{text}\nsee {PAGE}#{anchor}"
