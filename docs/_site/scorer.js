@@ -1,8 +1,8 @@
 // What the search adds up for each page: Sphinx's own numbers, but pages for developers come last.
-const DEVELOPERS = /^(decisions|developers|repository|how-it-works\/(architecture|threads))(\/|$)/;
+var FOR_DEVELOPERS = /^(decisions|developers|repository|how-it-works\/(architecture|threads))(\/|$)/;
 
-const Scorer = {
-  score: ([page, , , , score]) => (DEVELOPERS.test(page) ? score - 100 : score),
+var Scorer = {
+  score: ([page, , , , score]) => (FOR_DEVELOPERS.test(page) ? score - 100 : score),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

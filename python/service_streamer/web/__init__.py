@@ -95,8 +95,9 @@ def flask_blueprint(
     """Return a Flask blueprint with the routes of this package.
 
     Args:
-        streamers, control, ready_queue_share: as for `create_app`. A callable gets Flask's request
-            and is an ordinary function.
+        streamers, ready_queue_share: as for `create_app`.
+        control: as for `create_app`, but a callable gets Flask's request and is an ordinary
+            function.
         name: of the blueprint.
         event_streams: most readers of ``/events`` at the same time. Each needs a thread or greenlet
             of the web server, so give less than it has. Further pages ask for ``/stats`` instead,
