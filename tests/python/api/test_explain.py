@@ -31,7 +31,10 @@ LIMITS = [  # each with the values that its sentence has
         ['policy="greedy"', 'policy="adaptive"'],
     ),
     ({"close_reasons": {"idle": 100}}, []),
-    ({"peak_requests": 8, "service_time": summary_of(*100 * [2e-5])}, ["fast (20 µs ", "8 requests "]),
+    (
+        {"peak_requests": 8, "service_time": summary_of(*100 * [2e-5])},
+        ["fast (20 µs ", "8 requests "],
+    ),
     (
         {
             "close_reasons": {"idle": 100},
