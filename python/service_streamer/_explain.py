@@ -124,7 +124,8 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
     requests = max(recent.queue_time.count, 1)
     reachable = stats.peak_requests * recent.items / requests  # items, if all were in one batch
     service = recent.service_time.mean
-    fast = service < FAST and share["idle"] >= 0.5 and stats.peak_requests > 1
+    fast = service < FAST and share["idle"] >= 0.5
+    most = f"at most {count(stats.peak_requests, 'request')} waited at the same time"
 
     if stats.slo and stats.least_service > stats.slo:
         return f"slo={duration(stats.slo)} is below the time of the model for one item: raise it."
@@ -146,8 +147,7 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         )
     if reachable < stats.batch_size and not fast:
         return (
-            f"The number of callers is the limit: at most "
-            f"{count(stats.peak_requests, 'request')} waited at the same time, too few to fill "
+            f"The number of callers is the limit: {most}, too few to fill "
             f"batch_size={stats.batch_size}. If clients send more at once, a limit of the web "
             "server holds them back, such as its number of threads: raise it."
         )
@@ -174,8 +174,8 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
         return "Most batches ran while the streamer was closing, when batches do not wait."
     if fast:
         return (
-            f"The load is the limit: the model is fast ({duration(service)} per batch), so few "
-            "requests arrive while it runs. More load gives larger batches."
+            f"The load is the limit: the model is fast ({duration(service)} per batch), and "
+            f"{most}. More load gives larger batches."
         )
     if recent.queue_time.mean > BUSY * service:
         return (

@@ -31,7 +31,10 @@ LIMITS = [  # each with the values that its sentence has
         ['policy="greedy"', 'policy="adaptive"'],
     ),
     ({"close_reasons": {"idle": 100}}, []),
-    ({"peak_requests": 8, "service_time": summary_of(*100 * [2e-5])}, ["fast (20 µs "]),
+    (
+        {"peak_requests": 8, "service_time": summary_of(*100 * [2e-5])},
+        ["fast (20 µs ", "8 requests "],
+    ),
     (
         {
             "close_reasons": {"idle": 100},
@@ -47,11 +50,6 @@ def test_one_sentence_says_what_limits_the_batch_size():
     for sentence, (_, values) in zip(sentences, LIMITS, strict=True):
         assert [value for value in values if value not in sentence] == []
     assert len(set(sentences)) == len(LIMITS)
-
-
-def test_no_two_requests_of_a_fast_model_at_once_are_too_few_callers():
-    text = changed(peak_requests=1, items=100, service_time=summary_of(*100 * [2e-5]))
-    assert text.splitlines()[-1].startswith("The number of callers is the limit")
 
 
 def test_reasons_are_listed_most_frequent_first():

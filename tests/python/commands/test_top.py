@@ -74,7 +74,7 @@ def test_rates_sizes_and_the_verdict_are_shown(stats):
     text = printed(stats, 100)
     for what in ("some name", "policy adaptive", "completed", "2.0 of 8 items", "idle", "p99"):
         assert what in text
-    assert "The number of callers is the limit" in text
+    assert "is the limit" in text
 
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 200])
@@ -260,7 +260,7 @@ def test_the_live_screen_survives_its_server_and_ends_with_ctrl_c(serve, address
         serve("process_models:double").line("is served")
         with Streamer.connect(address) as client:
             client.predict([1])
-        shown.wait_for("The number of callers")
+        shown.wait_for("is the limit")
         shown.process.send_signal(signal.SIGINT)
         eventually(lambda: shown.process.poll() is not None)
     assert shown.process.returncode == 0
