@@ -24,13 +24,15 @@ BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadlin
                                             std::int64_t least_priority) {
   while (!stopped_.load(std::memory_order_acquire)) {
     bool closed = false;
+    bool held_back = false;
     TimePoint until = std::min(deadline, calls::expire(engine_, waiter_));
-    until = std::min(until, forward_queued(limit, least_priority, closed));
+    until = std::min(until, forward_queued(limit, least_priority, held_back, closed));
     const bool interrupted = interrupted_.exchange(false, std::memory_order_acq_rel);
     forwarded_->take(limit, least_priority, taken);
     if (!taken.chunks.empty() || !taken.cancelled.empty()) return TakeStatus::kTaken;
     if (closed && taken.in_flight == 0) return TakeStatus::kStopped;
     if (interrupted || Clock::now() >= deadline) return TakeStatus::kNothing;
+    if (held_back) continue;  // what should have been taken has ended meanwhile
     if (waiter_.parker.park(until) == Parker::Wake::kInterrupted) return TakeStatus::kInterrupted;
   }
   stop_waiting();  // stop() may have run before the last start_waiting()
@@ -50,10 +52,11 @@ void BrokerEgress::stop() {
 }
 
 // Forwards queued requests until `limit` items can be taken and no request of a higher priority than theirs is queued.
-// Returns when to ask the engine again.
-TimePoint BrokerEgress::forward_queued(std::size_t limit, std::int64_t least_priority, bool& closed) {
+// Returns when to ask the engine again. held_back: some queued requests must wait for those that can be taken.
+TimePoint BrokerEgress::forward_queued(std::size_t limit, std::int64_t least_priority, bool& held_back, bool& closed) {
   while (limit > 0) {
     const ForwardedRequests::Wanted wanted = forwarded_->wanted(limit, least_priority);
+    held_back = wanted.least_priority > least_priority;
     engine_.hold_back_below(wanted.least_priority);
     CloseReason reason{};
     TimePoint until;

@@ -49,7 +49,7 @@ class BrokerEgress {
   void stop();
 
  private:
-  TimePoint forward_queued(std::size_t limit, std::int64_t least_priority, bool& closed);
+  TimePoint forward_queued(std::size_t limit, std::int64_t least_priority, bool& held_back, bool& closed);
   void stop_waiting();
 
   // Constant after construction.

@@ -203,6 +203,29 @@ TEST_F(BrokerEgressTest, EveryRequestEndsOnceUnderStress) {
   EXPECT_EQ(engine.stats().running_batches, 0);
 }
 
+// A request with more items than take() wants holds back those behind it. It is cancelled at a random moment.
+TEST_F(BrokerEgressTest, ARequestThatEndsInTakeDoesNotHoldBackTheNext) {
+  Thread sender([&] {
+    Taken taken;
+    while (egress->take(1, soon(), taken) != TakeStatus::kStopped) {
+      for (const Chunk& chunk : taken.chunks) answer(out(), chunk);
+      taken = {};
+    }
+  });
+  for (int round = 0; round < 2'000 / kStressShare; ++round) {
+    const RemoteRequest large = sent(engine, std::vector<int>(12, round));
+    const RemoteRequest next = sent(engine, {round});
+    while (out().in_flight() == 0 && !large.done()) std::this_thread::yield();
+    large.cancel(engine, true);
+    if (!next.wait()) {
+      ADD_FAILURE() << "not taken, in round " << round;
+      break;
+    }
+    large.wait();
+  }
+  close_remote(engine, true);
+}
+
 // stop() runs at a random moment.
 TEST_F(BrokerEgressTest, StopRacesWithEverythingElse) {
   for (int round = 0; round < 200 / kStressShare; ++round) {
