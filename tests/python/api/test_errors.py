@@ -154,7 +154,7 @@ def test_a_numpy_array_is_a_batch(streamers):
 def test_a_tensor_is_a_batch(streamers, torch):
     outputs = streamers().predict(torch.ones(3, 4))
     assert [output.tolist() for output in outputs] == [[2.0] * 4] * 3
-    with pytest.raises(TypeError, match="length"):
+    with pytest.raises(TypeError, match=r"got the Tensor tensor\(1\.\): did you mean \[tensor"):
         streamers().predict(torch.tensor(1.0))
 
 
