@@ -48,6 +48,18 @@ def add_model_options(add: Add) -> None:
     add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
 
 
+def add_devices(add: Add) -> None:
+    """Add the option of the GPUs of the workers."""
+    add(
+        "--devices",
+        "--cuda-devices",
+        dest="cuda_devices",
+        nargs="+",
+        metavar="GPU",
+        help="GPUs of the workers: numbers, UUIDs or MIG devices",
+    )
+
+
 def add_process_options(add: Add, workers: str = "worker processes (1)") -> None:
     """Add the options of worker processes and of a service.
 
@@ -56,14 +68,7 @@ def add_process_options(add: Add, workers: str = "worker processes (1)") -> None
         workers: the help of ``--workers``.
     """
     add("--workers", "--worker-num", dest="worker_num", type=int, metavar="N", help=workers)
-    add(
-        "--devices",
-        "--cuda-devices",
-        dest="cuda_devices",
-        nargs="+",
-        metavar="GPU",
-        help="GPU numbers, UUIDs or MIG devices",
-    )
+    add_devices(add)
     add(
         "--tenants",
         type=json.loads,

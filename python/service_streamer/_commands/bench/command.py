@@ -7,7 +7,7 @@ import logging
 import os
 from typing import Any
 
-from ..options import CommandError, add_model_options, new_parser, read_secret
+from ..options import CommandError, add_devices, add_model_options, new_parser, read_secret
 from . import report, table
 from .advice import advise, knee_sentence, limit_sentence
 from .plan import Plan, measure
@@ -82,14 +82,7 @@ def add_to(commands: Any) -> None:
     add("--body", default=None, metavar="FILE", help="contains the body of each HTTP request")
     add("--content-type", default="application/json", help="of the body (application/json)")
     add("--workers", type=int, default=None, metavar="N", help="worker processes of a model")
-    add(
-        "--devices",
-        "--cuda-devices",
-        dest="cuda_devices",
-        nargs="+",
-        metavar="GPU",
-        help="GPUs of the workers",
-    )
+    add_devices(add)
     add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add_model_options(add)
 
