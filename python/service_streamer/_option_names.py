@@ -11,7 +11,14 @@ from ._messages import see, short
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_KINDS = ("ThreadedStreamer", "Streamer", "RedisStreamer", "RedisWorker", "Pipeline")
+_KINDS = (
+    "ThreadedStreamer",
+    "Streamer",
+    "RedisStreamer",
+    "RedisWorker",
+    "RayStreamer",
+    "Pipeline",
+)
 
 
 def known_options(function: Function) -> Function:

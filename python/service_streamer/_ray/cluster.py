@@ -1,0 +1,74 @@
+"""The connection of this process to a Ray cluster, and what its nodes have."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping
+
+from .._errors import ClusterError
+from .._messages import see
+
+try:
+    import ray
+except ImportError as error:
+    raise ImportError(
+        'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`'
+    ) from error
+
+NAMESPACE = "service_streamer"  # of the actors that other processes find
+PROBE_TIMEOUT = 3.0  # s for the cluster to accept a connection
+
+
+def connect(address: str | None) -> None:
+    """Connect this process to a cluster, unless it is connected.
+
+    Args:
+        address: ``host:port`` or "auto". None: as ``ray.init()`` does.
+
+    Raises:
+        ClusterError: there is no cluster at the address.
+        TypeError, ValueError: the address is invalid.
+    """
+    if address is not None and not isinstance(address, str):
+        raise TypeError(f"ray_address must be a str, such as host:port, or None, not {address!r}")
+    if ray.is_initialized():
+        return
+    if address is not None and address not in ("auto", "local"):
+        _probe(address)
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except Exception as error:
+        raise _unreachable(address, error) from error
+
+
+def lacking(demand: Mapping[str, float]) -> str | None:
+    """Return why no node could ever have a replica with this demand; None: one could."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(name, 0) >= most for name, most in demand.items()) for node in nodes):
+        return None
+    wanted = _amounts(demand)
+    have = "; ".join(_amounts({name: node.get(name, 0) for name in demand}) for node in nodes)
+    return f"a replica needs {wanted}, and no node of the Ray cluster has that (they have: {have})"
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items())
+
+
+def _probe(address: str) -> None:
+    """Raise at once if nothing listens: Ray itself would try for a minute."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or "://" in address:
+        raise ValueError(f'ray_address must be host:port, "auto" or "local", not {address!r}')
+    try:
+        with contextlib.closing(socket.create_connection((host, int(port)), PROBE_TIMEOUT)):
+            pass
+    except OSError as error:
+        raise _unreachable(address, error) from error
+
+
+def _unreachable(address: str | None, error: Exception) -> ClusterError:
+    where = "" if address is None else f" at {address}"
+    text = f"there is no Ray cluster{where} that can be used: {type(error).__name__}: {error}"
+    return ClusterError(see(text, "clustererror"))
