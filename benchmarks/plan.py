@@ -8,7 +8,8 @@ from fnmatch import fnmatch
 
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
-RAY_SERVE = ("rayserve-0", "rayserve-0.001", "rayserve-0.005")
+RAY_SERVE_ALONE = ("rayserve-0", "rayserve-throughput-0")  # the number is batch_wait_timeout_s
+RAY_SERVE = ("rayserve-0.005", "rayserve-throughput-0.005")
 BARE = "ours-bare"  # without a batcher
 PLAIN = "ours-plain"  # without the option that a case is about
 EAGER = "ours-eager"  # a torch module as a predict function
@@ -98,7 +99,8 @@ def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **optio
 
 def ray(name: str, script: str, *arguments: str) -> Case:
     """A Ray cluster on this machine with one replica, unless the arguments say otherwise."""
-    return case(f"ray-{name}", script, ("ours", *RAY_SERVE), "--ray", "--workers", "1", *arguments, seconds=4)
+    others = RAY_SERVE if "--clients" in arguments else RAY_SERVE_ALONE
+    return case(f"ray-{name}", script, ("ours", *others), "--ray", "--workers", "1", *arguments, seconds=4)
 
 
 def native(name: str, *arguments: str) -> Case:

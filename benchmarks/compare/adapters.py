@@ -78,7 +78,7 @@ def predict(peer: str, model: Predict, workers: int = 0, over: str = "") -> Pred
     if variant == "bare":
         return model
     if family == "rayserve":
-        handle = ray_serve.handle(model, workers, float(variant))
+        handle = ray_serve.handle(model, workers, variant)
         return lambda batch: [handle.remote(batch[0]).result()]
     if family != "batched":
         blocking: Predict = streamer(peer, model, workers, over).predict
@@ -95,7 +95,7 @@ def apredict(peer: str, model: Predict, workers: int = 0, over: str = "") -> Asy
     """An awaitable predict(batch) that batches the calls of many tasks."""
     family, variant = split(peer)
     if family == "rayserve":
-        handle = ray_serve.handle(model, workers, float(variant))
+        handle = ray_serve.handle(model, workers, variant)
 
         async def ask(batch: list[Any]) -> list[Any]:
             return [await handle.remote(batch[0])]
