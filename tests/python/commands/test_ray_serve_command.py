@@ -1,8 +1,6 @@
 """`python -m service_streamer ray-serve`."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 from process_models import ProcessGate
@@ -12,7 +10,6 @@ pytest.importorskip("ray")
 
 from service_streamer import RayStreamer, StreamerClosed
 from service_streamer._commands.main import _parser
-from service_streamer._commands.ray_serve import run
 
 pytest_plugins = ["commands", "ray_fixtures"]
 pytestmark = pytest.mark.slow
@@ -40,20 +37,20 @@ def test_replicas_that_are_neither_are_named(text, capsys):
     assert f"such as 2 or 1-8, not {text!r}" in capsys.readouterr().err
 
 
-def test_it_serves_its_name_until_a_signal_and_then_drains(command, tmp_path):
+def test_it_serves_its_name_until_a_signal_and_then_drains(command, ray_address, tmp_path):
     gate = ProcessGate(tmp_path)
     service = command(
         *("process_models:PathGate", "--name", "gated", "--replicas", "1-2", "--batch-size", "1"),
         *("--model-init-args", f'["{tmp_path}"]', "--num-cpus", "0"),
     )
     service.line("process_models:PathGate is served as 'gated'")
-    with RayStreamer.connect("gated") as client:
+    with RayStreamer.connect("gated", ray_address=ray_address) as client:
         future = client.submit([7])
         gate.wait_entered()
         service.signal(signal.SIGTERM)
         service.line("stopping")
         gate.open()
-        assert future.result(LONG) == [7]
+        assert future.result(LONG) == [14]
         assert service.wait() == 0
         with pytest.raises(StreamerClosed):
             client.predict([8])
