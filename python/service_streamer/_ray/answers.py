@@ -52,7 +52,7 @@ class Answers:
     def ended(self, number: int, future: Any) -> None:
         """Keep the answer of a request that has ended: a done callback."""
         if future.cancelled():
-            answer = None
+            answer: tuple[list[Payload] | None, list[Any] | None] | None = None
         elif (error := future.exception()) is not None:
             answer = (None, pack(error))
         else:

@@ -1,4 +1,4 @@
-"""The backend of a RayStreamer: an engine, a thread that sends to the owner, and one that receives."""
+"""The backend of a RayStreamer: an engine, and threads that send to the owner and receive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import logging
 import os
 import pickle
 import time
@@ -27,6 +28,8 @@ from .._waiting.threads import Condition, NativeThread, original
 from .._waiting.timeouts import countdown
 from .payloads import Loader, Store, stored
 from .sent import Sent
+
+_logger = logging.getLogger("service_streamer")
 
 MAX_QUEUE = 65_536  # requests that are sent and not answered
 PACK = 1024  # most items in one call
@@ -312,7 +315,7 @@ class RayClient:
         self.changed.notify()
 
     def _renew(self, numbers: list[int], error: RayError) -> None:
-        """Send requests again as new ones: the owner has answered them, and the outputs are lost."""
+        """Send answered requests again, as new ones: their outputs are lost."""
         with self._lock:
             self._received += numbers
         for number in numbers:
@@ -379,6 +382,9 @@ class RayClient:
         self._ending = True
         self.engine.close(False)
         text = f"{closed(self._name)} (its owner has ended: {error})"
+        _logger.error(
+            "%s: the owner has ended: %s", self._name, error, extra={"streamer": self._name}
+        )
         for number in list(self._open):
             if (sent := self._take_out(number)) is not None:
                 sent.fail(StreamerClosed(text))
@@ -404,13 +410,21 @@ class RayClient:
         return self._call(method, *args, timeout=QUERY_TIMEOUT if timeout is None else timeout)
 
     def _call(self, method: str, *args: Any, timeout: float | None) -> Any:
-        if self._ending:
-            raise StreamerClosed(closed(self._name))
-        try:
-            return ray.get(getattr(self._owner, method).remote(*args), timeout=timeout)
-        except GetTimeoutError:
-            raise StreamerError(f"the owner of {self._name} did not answer {method}()") from None
-        except RayActorError as error:
-            raise ClusterError(
-                see(f"the owner of {self._name} cannot be reached: {error}", "clustererror")
-            ) from error
+        left = countdown(timeout)
+        pause, longest = PAUSE
+        while True:
+            if self._ending:
+                raise StreamerClosed(closed(self._name))
+            try:
+                return ray.get(getattr(self._owner, method).remote(*args), timeout=left())
+            except GetTimeoutError:
+                break
+            except ActorUnavailableError:  # it is starting again
+                self.changed.wait_for(lambda: self._ending, pause)
+                pause = min(longest, 2 * pause)
+            except RayActorError as error:
+                text = f"the owner of {self._name} has ended: {error}"
+                raise ClusterError(see(text, "clustererror")) from error
+            if left() == 0:
+                break
+        raise StreamerError(f"the owner of {self._name} did not answer {method}()")

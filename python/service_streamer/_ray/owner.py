@@ -32,7 +32,7 @@ from .answers import Answers
 from .calls import Piece, pack
 from .payloads import Packed, from_message
 from .pool import Pool
-from .settings import RaySettings
+from .settings import RaySettings, check_name
 
 PARK = 60.0  # s that `take` waits at most; a client that does not call again then is gone
 CALLS = 10_000  # most calls of clients at a time
@@ -89,8 +89,7 @@ def find(name: str) -> Any:
         ClusterError: there is none.
         ValueError: the name is no str.
     """
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"name must be a str that is not empty, not {name!r}")
+    check_name(name)
     try:
         return ray.get_actor(name, namespace=cluster.NAMESPACE)
     except ValueError as error:

@@ -94,9 +94,7 @@ class Loader:
 def to_message(payloads: Iterable[Payload], refs: dict[ObjectRef[Any], int]) -> list[Packed]:
     """Return the payloads as they travel; adds their references to those of the message."""
     return [
-        each
-        if type(each) is bytes
-        else (refs.setdefault(each[0], len(refs)), each[1])  # type: ignore[arg-type]
+        each if type(each) is bytes else (refs.setdefault(each[0], len(refs)), each[1])
         for each in payloads
     ]
 
@@ -104,7 +102,7 @@ def to_message(payloads: Iterable[Payload], refs: dict[ObjectRef[Any], int]) -> 
 def from_message(packed: Iterable[Packed], refs: Sequence[ObjectRef[Any]]) -> list[Payload]:
     """Return the payloads of a message that came with these references."""
     return [
-        each if type(each) is bytes else (refs[each[0]], each[1])  # type: ignore[index]
+        each if type(each) is bytes else (refs[each[0]], each[1])
         for each in packed
     ]
 
@@ -115,11 +113,9 @@ def stored(packed: Iterable[bytes | int], number: int) -> list[Packed]:
 
 
 def _dumps(value: Any, keep: Any) -> bytes:
-    """Pickle a value. What the main module defines travels with it, because workers have another."""
+    """Pickle a value, with what it needs of the main module: that of a worker is another one."""
     try:
         data = _pickle.dumps(value, keep)
     except (pickle.PicklingError, AttributeError):
-        return ray.cloudpickle.dumps(value)  # type: ignore[no-any-return]
-    return data if b"__main__" not in data else ray.cloudpickle.dumps(value)  # type: ignore[no-any-return]
-
-
+        return bytes(ray.cloudpickle.dumps(value))
+    return data if b"__main__" not in data else bytes(ray.cloudpickle.dumps(value))

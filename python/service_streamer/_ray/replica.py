@@ -142,5 +142,3 @@ def _pack(outputs: list[Any], clients: list[int]) -> tuple[list[Packed | list[An
         if type(output) is int:
             packed[place] = (numbers[client], output)
     return packed, refs
-
-

@@ -1,4 +1,4 @@
-"""How many replicas there should be: a rule of the times in the queue. It has no clock or thread."""
+"""How many replicas there should be: a rule without a clock or a thread."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class RaySettings:
         for name, amount in _mapping("resources", self.resources).items():
             _amount(f"resources[{name!r}]", amount)
         _mapping("runtime_env", self.runtime_env)
-        if self.name is not None and (not isinstance(self.name, str) or not self.name):
-            raise ValueError(f"name must be a str that is not empty, or None, not {self.name!r}")
+        if self.name is not None:
+            check_name(self.name)
         target = _options.duration("target_queue_time", self.target_queue_time)
         if target == 0:
             raise ValueError("target_queue_time must be more than 0 seconds")
@@ -84,6 +84,12 @@ class RaySettings:
         """What one replica reserves, by the names of Ray; without what is 0."""
         all_of_it = {"CPU": self.num_cpus, "GPU": self.num_gpus, **(self.resources or {})}
         return {name: amount for name, amount in all_of_it.items() if amount > 0}
+
+
+def check_name(value: Any) -> None:
+    """Check the name of a streamer; raise ValueError if it is none."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"name must be a str that is not empty, not {value!r}")
 
 
 def _amount(name: str, value: Any) -> None:

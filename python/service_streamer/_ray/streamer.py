@@ -260,3 +260,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
     def _name(self) -> str:
         return self._shown
+
+
+def _no_streams() -> NotImplementedError:
+    return NotImplementedError(
+        "a RayStreamer has no streams, its outputs arrive as a whole: use a Streamer"
+    )
