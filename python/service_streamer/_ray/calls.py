@@ -9,10 +9,12 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
 
-from .._errors import OutputSizeMismatch, WorkerLost
+from .._errors import OutputSizeMismatch, WorkerInitError, WorkerLost
 from .._model_errors import NotRun
-from .._pickle import unpack_error
+from .._pickle import pack_error, unpack_error
 from .payloads import Payload, from_message, to_message
+
+_CAUSED = "caused"  # the first element of a packed exception with its cause
 
 
 class Gone(Exception):
@@ -78,12 +80,22 @@ def call(handle: Any, items: list[Piece], limit: float | None) -> list[Any]:
 
 
 def pack(error: BaseException) -> list[Any]:
-    """Return an exception of the engine of the owner, packed for the caller."""
-    from .._pickle import pack_error
-
+    """Return an exception of the owner, packed for a client."""
     if isinstance(error, ModelError):
         return error.packed
-    return pack_error(error.error if isinstance(error, NotRun) else error)
+    if isinstance(error, NotRun):
+        error = error.error
+    cause = error.__cause__ if isinstance(error, WorkerInitError) else None
+    return pack_error(error) if cause is None else [_CAUSED, pack_error(error), pack_error(cause)]
+
+
+def unpack(packed: list[Any]) -> BaseException:
+    """Return the exception, in the client."""
+    if packed[0] != _CAUSED:
+        return unpack_error(packed)
+    error = unpack_error(packed[1])
+    error.__cause__ = unpack_error(packed[2])
+    return error
 
 
 def _error(packed: list[Any], kind: str) -> Exception:

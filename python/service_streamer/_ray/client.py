@@ -22,16 +22,16 @@ from .._backend import join_in_background, make_engine, weakly
 from .._errors import ClusterError, SerializationError, StreamerClosed, StreamerError, WorkerLost
 from .._messages import closed, see
 from .._options import Options
-from .._pickle import refuse_item, unpack_error
+from .._pickle import refuse_item
 from .._waiting import callbacks
 from .._waiting.threads import Condition, NativeThread, original
 from .._waiting.timeouts import countdown
+from .calls import unpack
 from .payloads import Loader, Store, stored
 from .sent import Sent
 
 _logger = logging.getLogger("service_streamer")
 
-MAX_QUEUE = 65_536  # requests that are sent and not answered
 PACK = 1024  # most items in one call
 PACK_BYTES = 32 << 20  # most bytes of large items in one call, unless one item has more
 CALLS = 2  # most calls that bring requests at a time: others gather meanwhile
@@ -50,24 +50,25 @@ class RayClient:
         owner: the handle of the actor.
         name: for messages.
         owns: True: the owner ends with this client.
+        window: most items that are sent and not answered.
     """
 
     remote = True
 
-    def __init__(self, options: Options, owner: Any, name: str, *, owns: bool) -> None:
+    def __init__(self, options: Options, owner: Any, name: str, *, owns: bool, window: int) -> None:
         self.owns = owns
         self._owner = owner
         self._name = name
         self._retries = 1  # of the owner; asked before it matters
         self._whole = options.output == "batch"
         self._id = os.urandom(16)
-        self._window = options.max_queue or MAX_QUEUE
+        self._window = window
         self.engine = make_engine(
             dataclasses.replace(
                 options,
                 batch_size=1,
                 policy="greedy",
-                max_queue=self._window,
+                max_queue=window,
                 slo=None,
                 ageing=None,
                 tenants=None,
@@ -85,9 +86,9 @@ class RayClient:
         self._lock = original("_thread", "allocate_lock")()
         self._recovering = original("_thread", "allocate_lock")()
         self._times_lost = 0
+        self._drains = True
         self._ending = False
         self._closed_owner = False
-        self._drains = True
         self.changed = Condition()
         self._looked = 0.0
         self._calls = 0  # of put() without an answer
@@ -100,7 +101,7 @@ class RayClient:
     # ---------------------------------------------------------------- as any backend
 
     def close(self, drain: bool) -> None:
-        self._drains = drain
+        self._drains = self._drains and drain
         self.engine.close(drain)
         self.changed.notify()
 
@@ -152,7 +153,7 @@ class RayClient:
         patience = None if timeout is None else timeout + QUERY_TIMEOUT
         ready = self._call("wait_ready", timeout, timeout=patience)
         if isinstance(ready, list):
-            raise unpack_error(ready)
+            raise unpack(ready)
         return bool(ready)
 
     def resize(self, limits: tuple[int, int]) -> None:
@@ -306,7 +307,7 @@ class RayClient:
             if sent is None:
                 continue
             if outputs is None:
-                sent.fail(unpack_error(error))
+                sent.fail(unpack(error))
                 continue
             try:
                 values = [loader.load(each) for each in outputs]

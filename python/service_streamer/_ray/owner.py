@@ -25,7 +25,6 @@ from .._errors import ClusterError, StreamerClosed
 from .._messages import closed, see, short
 from .._model import Model
 from .._options import Options
-from .._pickle import pack_error
 from .._unpicklable import find_guilty
 from .._waiting.threads import NativeThread
 from . import cluster
@@ -208,7 +207,7 @@ class Owner:
         try:
             return await asyncio.to_thread(self._pool.wait_ready, timeout)
         except Exception as error:
-            return pack_error(error)
+            return pack(error)
 
     async def replicas(self) -> list[str]:
         """Return what is known of each ready replica, as JSON."""

@@ -101,10 +101,7 @@ def to_message(payloads: Iterable[Payload], refs: dict[ObjectRef[Any], int]) -> 
 
 def from_message(packed: Iterable[Packed], refs: Sequence[ObjectRef[Any]]) -> list[Payload]:
     """Return the payloads of a message that came with these references."""
-    return [
-        each if type(each) is bytes else (refs[each[0]], each[1])
-        for each in packed
-    ]
+    return [each if type(each) is bytes else (refs[each[0]], each[1]) for each in packed]
 
 
 def stored(packed: Iterable[bytes | int], number: int) -> list[Packed]:

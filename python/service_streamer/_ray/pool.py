@@ -357,7 +357,7 @@ class Pool:
                 runtime_env=settings.runtime_env,
                 max_restarts=0,
                 max_task_retries=0,
-                max_concurrency=2,  # predict() and watch()
+                max_concurrency=3,  # predict(), watch() and finish()
             )
             .remote(self._output_batch)
         )

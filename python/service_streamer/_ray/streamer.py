@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .client import RayClient
 
 
+MAX_QUEUE = 65_536  # items that are sent and not answered
+
+
 class RayStreamer(BaseStreamer[Item, Result, Piece]):
     """Collects the requests of many callers into batches for a model in actors of a Ray cluster.
 
@@ -162,7 +165,11 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
         cluster.connect(ray_address)
         shown = f"{type(self).__name__}({model.name})"
-        self._open(options, owner.start(model, options, settings), shown, owns=True)
+        if overflow == "block" and max_queue is not None:
+            window = max_queue + options.batch_size * settings.most
+        else:  # the owner refuses what is too much
+            window = MAX_QUEUE
+        self._open(options, owner.start(model, options, settings), shown, True, window)
 
     @classmethod
     @known_options
@@ -211,7 +218,8 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
         cluster.connect(ray_address)
         self = cls.__new__(cls)
-        self._open(options, owner.find(name), f"{cls.__name__}({name!r})", owns=False)
+        shown, window = f"{cls.__name__}({name!r})", options.max_queue or MAX_QUEUE
+        self._open(options, owner.find(name), shown, False, window)
         return self
 
     def resize(self, replicas: Replicas) -> None:
@@ -240,12 +248,12 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
     # -------------------------------------------------------------------- private
 
-    def _open(self, options: Options, owner: Any, shown: str, *, owns: bool) -> None:
+    def _open(self, options: Options, owner: Any, shown: str, owns: bool, window: int) -> None:
         from .client import RayClient
         from .sent import Submissions
 
         self._shown = shown
-        self._client = RayClient(options, owner, shown, owns=owns)
+        self._client = RayClient(options, owner, shown, owns=owns, window=window)
         super().__init__(options, self._client)
         self._engine = Submissions(self._client.engine, options)  # type: ignore[assignment]
 
