@@ -469,7 +469,7 @@ class _Work:
             return None
         before, busy_before, old = last
         taken, old_taken = stats["queue_time"], old["queue_time"]
-        count = taken["count"] - old_taken["count"]
+        count = sum(taken["buckets"].values()) - sum(old_taken["buckets"].values())
         mean = (taken["total"] - old_taken["total"]) / count if count else 0.0
         # What waits now will have waited for as long as the replicas take for what is ahead of it.
         rate = (stats["items"] - old["items"]) / (now - before)

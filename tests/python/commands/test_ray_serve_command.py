@@ -12,7 +12,7 @@ from service_streamer import RayStreamer, StreamerClosed
 from service_streamer._commands.main import _parser
 
 pytest_plugins = ["commands", "ray_fixtures"]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.over_ray
 
 
 @pytest.fixture

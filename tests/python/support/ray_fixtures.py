@@ -1,6 +1,4 @@
-"""A Ray cluster of this machine for the tests of a module."""
-
-import os
+"""A Ray cluster for programs that a module of tests starts."""
 
 import pytest
 import ray
@@ -9,10 +7,16 @@ from ray.cluster_utils import Cluster
 
 @pytest.fixture(scope="module")
 def ray_address():
-    """The address of a cluster, which programs that are started here also find."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8})
-    os.environ["RAY_ADDRESS"] = cluster.address
-    yield cluster.address
-    del os.environ["RAY_ADDRESS"]
-    ray.shutdown()
-    cluster.shutdown()
+    """The address of a cluster, which programs find by RAY_ADDRESS, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if ray.is_initialized():  # by the tests in over_ray
+            address = ray.get_runtime_context().gcs_address
+            patch.setenv("RAY_ADDRESS", address)
+            yield address
+            return
+        node = {"num_cpus": 8, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=node)
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        yield cluster.address
+        ray.shutdown()
+        cluster.shutdown()
