@@ -36,11 +36,11 @@ def serve_until_signal(
         StreamerError: the model cannot be loaded.
         CommandError: the web interface cannot be served.
     """
-    _catch_signals()
+    for number in _SIGNALS:
+        signal.signal(number, _stop)
     with contextlib.suppress(_Stop), http_server(http) as server:
         streamer = make()
         try:
-            _catch_signals()  # again, as a library may have set its own handlers
             if server is not None:
                 server.start(streamer)
             streamer.wait_ready()
@@ -52,11 +52,6 @@ def serve_until_signal(
         except BaseException:
             streamer.close(drain=False, timeout=0)
             raise
-
-
-def _catch_signals() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: Any) -> NoReturn:
