@@ -100,7 +100,8 @@ def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **optio
 def ray(name: str, script: str, *arguments: str) -> Case:
     """A Ray cluster on this machine with one replica, unless the arguments say otherwise."""
     others = RAY_SERVE if "--clients" in arguments else RAY_SERVE_ALONE
-    return case(f"ray-{name}", script, ("ours", *others), "--ray", "--workers", "1", *arguments, seconds=4)
+    arguments = ("--ray", "--workers", "1", *arguments)
+    return case(f"ray-{name}", script, ("ours", *others), *arguments, seconds=4)
 
 
 def native(name: str, *arguments: str) -> Case:

@@ -55,7 +55,7 @@ MODELS = {"noop": noop, "model": model, "head": head, "row": noop, "infer": noop
 
 
 def arguments(description: str | None, **numbers: float) -> argparse.Namespace:
-    """The command line of a script: --peer, --model, --workers, where they are, --seconds, numbers."""
+    """The command line of a script: --peer, --model, --workers and where, --seconds and numbers."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--peer", default="ours")
     parser.add_argument("--model", choices=sorted(MODELS), default="noop")

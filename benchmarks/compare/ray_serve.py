@@ -1,7 +1,7 @@
 """A Ray cluster of the measurement's own, and Ray Serve's @serve.batch on it.
 
-The clients call a DeploymentHandle in the driver, so no proxy is in the way. What helps Ray Serve is
-set: room for all clients at one replica (the default is 5 requests), and no log of each request.
+The clients call a DeploymentHandle in the driver, so no proxy is in the way. What helps Ray Serve
+is set: room for all clients at one replica (the default is 5 requests), and no log of each request.
 A variant has Ray Serve's own settings for throughput.
 """
 

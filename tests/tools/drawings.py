@@ -43,7 +43,7 @@ WHICH_ONE = [  # title, when to take it, what surrounds it
 
 def which_one() -> Drawing:
     """When to take which streamer, and where the model runs then."""
-    about = "When to take threads, C++ threads, worker processes, Redis or Ray, and where models run"
+    about = "When to take threads, C++ threads, worker processes, Redis or Ray: a row for each"
     drawing = Drawing(700, 20 + 112 * len(WHICH_ONE), about)
     left, middle, right = 357, 485, 565
     for number, (title, when, around) in enumerate(WHICH_ONE):

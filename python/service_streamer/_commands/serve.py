@@ -34,6 +34,7 @@ or many models, for clients of the Open Inference Protocol or of TensorFlow Serv
 _DEFAULTS = {"batch_size": 64, "mp_start_method": "spawn"}
 """options that argparse always gives"""
 
+
 def add_to(commands: Any) -> None:
     """Add the parser of the command."""
     add = new_parser(

@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 from service_streamer import RayStreamer, StreamerClosed
 from service_streamer._commands.main import _parser
 
-pytest_plugins = ["commands", "ray_fixtures"]
+pytest_plugins = ["commands"]
 pytestmark = pytest.mark.over_ray
 
 

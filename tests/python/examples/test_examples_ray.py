@@ -14,12 +14,11 @@ import web_services
 from waits import eventually
 from web_services import LONG
 
-yaml = pytest.importorskip("yaml")
-ray = pytest.importorskip("ray")
-
 from service_streamer._commands.main import _parser
 
-pytest_plugins = ["ray_fixtures"]
+yaml = pytest.importorskip("yaml")
+pytest.importorskip("ray")
+
 pytestmark = pytest.mark.over_ray
 
 FOLDER = Path(__file__).parents[3] / "examples" / "ray"
@@ -69,7 +68,7 @@ def pods():
 
 def test_the_pods_and_the_service_follow_their_schema():
     validate = pytest.importorskip("kubernetes_validate")
-    job, service = documents()
+    _, service = documents()
     validate.validate(service, "1.31", strict=True)
     for name, template in pods().items():
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, **template}
