@@ -135,13 +135,11 @@ class Owner:
             self.engine,
             name,
             packed,
-            options.batch_size,
-            options.budget,
+            options,
             output_batch,
             settings,
             self._flush,
         )
-        self._pool.start()
 
     # ------------------------------------------------------------------- for clients
 
@@ -191,8 +189,8 @@ class Owner:
 
     async def stats(self) -> dict[str, Any]:
         """Return the values for `StreamerStats.from_engine`."""
-        values = self.engine.stats()
-        return {**values, "workers": self._pool.count(), "worker_restarts": self._pool.restarts}
+        values, members = self.engine.stats(), self._pool.members
+        return {**values, "workers": members.count(), "worker_restarts": members.restarts}
 
     async def configure(self, change: Mapping[str, Any]) -> None:
         """Change settings of the engine. A restarted owner has those of its start."""
@@ -205,13 +203,13 @@ class Owner:
     async def wait_ready(self, timeout: float | None) -> bool | list[Any]:
         """Wait for the replicas: True, or False on timeout, or a packed error."""
         try:
-            return await asyncio.to_thread(self._pool.wait_ready, timeout)
+            return await asyncio.to_thread(self._pool.members.wait_ready, timeout)
         except Exception as error:
             return pack(error)
 
     async def replicas(self) -> list[str]:
         """Return what is known of each ready replica, as JSON."""
-        return self._pool.about()
+        return self._pool.members.about()
 
     async def start_recording(self, seconds: float, max_events: int) -> int:
         """Do what ``Engine.start_recording`` does."""

@@ -1,8 +1,10 @@
 """Programs that end, fork, or are interrupted while requests are open; and numbers of replicas."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from ray_models import HeldBy, double_slowly
@@ -11,14 +13,23 @@ from waits import LONG, eventually
 from service_streamer import ClusterError, RayStreamer
 from service_streamer._ray import cluster
 
+SUPPORT = Path(__file__).parents[1] / "support"
+
 PROGRAM = """
 import os, sys, time
 from ray_models import HeldBy
 from service_streamer import RayStreamer, StreamerError
 
-streamer = RayStreamer(HeldBy(sys.argv[2]), 4, num_cpus=0.01, ray_address=sys.argv[1])
+streamer = RayStreamer(
+    HeldBy(sys.argv[2]),
+    4,
+    num_cpus=0.01,
+    ray_address=sys.argv[1],
+    runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
+)
 future = streamer.submit(["hold"])
 while not os.path.exists(sys.argv[2] + "/holds"):
+    assert not future.done(), future
     time.sleep(0.01)
 """
 FORK = """
@@ -45,7 +56,10 @@ def ray_programs(ray_cluster, tmp_path):
 
     def start(text):
         command = [sys.executable, "-c", text, ray_cluster.address, str(tmp_path)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
         started.append(process)
         return process
 
@@ -96,7 +110,7 @@ def test_replicas_that_hold_a_batch_finish_it_before_they_are_removed(ray_stream
 
 def test_an_address_without_a_cluster_is_told_at_once(monkeypatch):
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
-    with pytest.raises(ClusterError, match="there is no Ray cluster at 127.0.0.1:9 that can be"):
+    with pytest.raises(ClusterError, match=r"there is no Ray cluster at 127.0.0.1:9 that can be"):
         RayStreamer(double_slowly, 8, ray_address="127.0.0.1:9")
     with pytest.raises(ValueError, match=r"ray_address must be host:port.*, not 'nowhere'"):
         RayStreamer(double_slowly, 8, ray_address="nowhere")
