@@ -20,7 +20,7 @@ import pytest
 from gpus import demand_gpu, sees_gpu
 from ports import reserve_port
 from process_models import Journal, ProcessGate, echo
-from scripts import run_python
+from scripts import SUPPORT, run_python
 from thread_models import Gate, Log, double
 from waits import LONG, Threads
 
@@ -123,6 +123,32 @@ def redis_server(shared_redis_server):
     server = RedisServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A Ray cluster of this machine for many tests. This process is connected to it."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 8, "include_dashboard": False}  # all streamers of a run find a place
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    ray.init(
+        address=cluster.address,
+        runtime_env={"env_vars": {"PYTHONPATH": SUPPORT}},
+        log_to_driver=False,
+        configure_logging=False,
+    )
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def ray_address(ray_cluster, monkeypatch):
+    """The address of a Ray cluster, which programs that a test starts find, too."""
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster.address)
+    return ray_cluster.address
 
 
 @pytest.fixture

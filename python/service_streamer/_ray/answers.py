@@ -45,6 +45,12 @@ class Answers:
         """Return True if the request came before."""
         return number in self._open or number in self._new or number in self._given
 
+    @property
+    def are_received(self) -> bool:
+        """Whether no request is open, and the client has every answer."""
+        with self._lock:
+            return not self._open and not self._new and not self._given
+
     def expect(self, number: int, future: Any) -> None:
         """Note a request that is in the engine."""
         self._open[number] = future
@@ -79,8 +85,9 @@ class Answers:
     def forget(self, numbers: Iterable[int]) -> None:
         """Drop answers that the client has."""
         self.seen = time.monotonic()
-        for number in numbers:
-            self._given.pop(number, None)
+        with self._lock:
+            for number in numbers:
+                self._given.pop(number, None)
 
     def give_again(self) -> None:
         """Give the answers again that the client may not have got."""
@@ -116,7 +123,7 @@ class Answers:
         refs: dict[ObjectRef[Any], int] = {}
         with self._lock:
             new, self._new = self._new, {}
-        self._given.update(new)
+            self._given.update(new)
         answers: list[Answer] = [
             (number, None if outputs is None else to_message(outputs, refs), error)
             for number, (outputs, error) in new.items()

@@ -39,7 +39,7 @@ CANCEL_PAUSE = 0.1  # s between two looks for callers that do not wait any more
 PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
 QUERY_TIMEOUT = 10.0  # s to wait for statistics and the like
 LEAVE_PAUSE = 0.2  # s between two calls of leave() at close
-CLOSE_PATIENCE = 10.0  # s for the owner to end its replicas
+CLOSE_PATIENCE = 10.0  # s for the owner to end its replicas, after the requests have ended
 
 
 class RayClient:
@@ -111,9 +111,10 @@ class RayClient:
         self.changed.notify()
         if self.owns and not self._closed_owner:
             self._closed_owner = True
-            limit = CLOSE_PATIENCE if timeout is None else min(CLOSE_PATIENCE, timeout)
+            patience = None if timeout is None else timeout + CLOSE_PATIENCE
             with contextlib.suppress(RayError, ValueError):
-                ray.get(self._owner.close.remote(self._drains, limit), timeout=limit)
+                self._owner.leave.remote(self._id)
+                ray.get(self._owner.close.remote(self._drains, timeout), timeout=patience)
             with contextlib.suppress(RayError, ValueError):
                 ray.kill(self._owner)
         # A call of take() may come after one of leave(), so it is said until the thread has ended.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 
 from .._errors import ClusterError
 from .._messages import see
@@ -37,9 +39,19 @@ def connect(address: str | None) -> None:
     if address is not None and address not in ("auto", "local"):
         _probe(address)
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        with _handler_kept():
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
     except Exception as error:
         raise _unreachable(address, error) from error
+
+
+@contextlib.contextmanager
+def _handler_kept() -> Iterator[None]:
+    """Keep what a web server does at SIGTERM: ``ray.init()`` sets a handler that exits at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def lacking(demand: Mapping[str, float]) -> str | None:

@@ -8,6 +8,7 @@ it arrived, and gets one answer. An answer is kept until the client says that it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import pickle
@@ -34,6 +35,7 @@ from .pool import Pool
 from .settings import RaySettings, check_name
 
 PARK = 60.0  # s that `take` waits at most; a client that does not call again then is gone
+RECEIPT = 5.0  # s that `close` waits at most until the clients have their answers
 CALLS = 10_000  # most calls of clients at a time
 
 Request = tuple[
@@ -120,6 +122,7 @@ class Owner:
         self._clients: dict[bytes, Answers] = {}
         self._numbers = 0  # of clients
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._called = asyncio.Event()  # by a client
         self._closed = False
         self.engine = make_engine(
             options,
@@ -162,6 +165,7 @@ class Owner:
         for request in sent:
             self._submit(answers, request, refs)
         answers.cancel(cancelled)
+        self._called.set()
 
     async def take(
         self, client: bytes, received: list[int]
@@ -169,6 +173,7 @@ class Owner:
         """Wait for answers, and return them. None: the client has left, or a later call waits."""
         answers = self._answers_of(client)
         answers.forget(received)
+        self._called.set()
         message = await answers.take(PARK)
         self._drop_gone()
         return message
@@ -178,6 +183,7 @@ class Owner:
         answers = self._clients.pop(client, None)
         if answers is not None:
             answers.end()
+        self._called.set()
 
     # --------------------------------------------------------------------- for control
 
@@ -214,14 +220,21 @@ class Owner:
         return self.engine.finish_recording(number)
 
     async def close(self, drain: bool, timeout: float | None) -> None:
-        """End all requests, and then the replicas."""
+        """End all requests, wait until the clients have the answers, and end the replicas."""
         self._closed = True
         self.engine.close(drain)
         if not await asyncio.to_thread(self.engine.join, timeout):
             self.engine.abort()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._all_received(), RECEIPT)
         await asyncio.to_thread(self._pool.stop)
 
     # -------------------------------------------------------------------------- private
+
+    async def _all_received(self) -> None:
+        while not all(answers.are_received for answers in self._clients.values()):
+            self._called.clear()
+            await self._called.wait()
 
     def _answers_of(self, client: bytes) -> Answers:
         answers = self._clients.get(client)

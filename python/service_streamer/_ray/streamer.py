@@ -81,8 +81,11 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         SerializationError: the model cannot be pickled.
 
     Example:
-        >>> with RayStreamer(Classifier, 64, replicas=(1, 8), num_gpus=1) as streamer:
-        ...     labels = streamer.predict(images)
+        >>> def upper(texts):
+        ...     return [text.upper() for text in texts]
+        >>> with RayStreamer(upper, 64, replicas=(1, 8)) as streamer:
+        ...     streamer.predict(["one item", "another"])
+        ['ONE ITEM', 'ANOTHER']
     """
 
     _needs_ready_worker = False
