@@ -124,6 +124,7 @@ def test_a_caller_gets_its_time_out_and_what_has_expired_is_not_run(ray_streamer
     eventually((tmp_path / "holds").exists)
     with pytest.raises(RequestTimeout):
         streamer.predict(["late"], timeout=1)
+    eventually(lambda: streamer.stats().expired == 1)
     (tmp_path / "go").touch()
     assert held.result(LONG) == ["hold"]
     assert streamer.predict(["next"]) == ["next"]
