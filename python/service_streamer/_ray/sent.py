@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._errors import StreamerClosed
 from .._options import Options
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class Sent:
         """End it with an exception."""
         for batch in self.batches:
             batch.fail(error)
+
+    def release(self) -> None:
+        """Give its batches back to the engine. It has ended: no caller gets this."""
+        self.fail(StreamerClosed("the request has ended"))
 
 
 class Submissions:

@@ -71,7 +71,7 @@ def kill_replica(streamer, rng):
 
 
 def kill_owner(streamer, rng):
-    ray.kill(streamer._client._owner, no_restart=False)
+    ray.kill(streamer._client.owner, no_restart=False)
     streamer.wait_ready(3 * LONG)
 
 
@@ -139,7 +139,7 @@ def test_without_retries_nothing_runs_twice(ray_streamers, tmp_path):
     streamer = ray_streamers(HeldBy(tmp_path), 8, retries=0)
     held = streamer.submit(["hold"])
     eventually((tmp_path / "holds").exists, 2 * LONG)
-    ray.kill(streamer._client._owner, no_restart=False)
+    ray.kill(streamer._client.owner, no_restart=False)
     with pytest.raises(WorkerLost, match="the owner of the batches was lost"):
         held.result(2 * LONG)
     assert streamer.predict([1], timeout=2 * LONG) == [1]
@@ -149,7 +149,7 @@ def test_requests_end_when_the_owner_does_not_come_back(ray_streamers, tmp_path)
     streamer = ray_streamers(HeldBy(tmp_path), 8)
     held = streamer.submit(["hold"])
     eventually((tmp_path / "holds").exists, 2 * LONG)
-    ray.kill(streamer._client._owner)
+    ray.kill(streamer._client.owner)
     with pytest.raises(StreamerClosed, match="its owner has ended"):
         held.result(2 * LONG)
     with pytest.raises(StreamerError):
