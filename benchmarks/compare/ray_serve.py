@@ -28,6 +28,7 @@ def start_cluster() -> None:
     """
     import ray
 
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
         address="local",
         num_cpus=8,

@@ -31,10 +31,10 @@ class Scaling:
     """Decides the number of replicas from the time that requests wait.
 
     It adds replicas as soon as the mean time exceeds the target: in proportion to the excess, at
-    most twice as many, and no more than there are batches: the first request does not start all of
-    them while the model loads. It removes one after `WINDOW` seconds in which the time was below the target
-    and the others would have been at work less than `ENOUGH` of the time. A step down starts the
-    window again.
+    most twice as many. There are no more than batches, so the first request does not start all of
+    them while the model loads. It removes one after `WINDOW` seconds in which the time was below
+    the target and the others would have been at work less than `ENOUGH` of the time. A step down
+    starts the window again.
 
     Args:
         least, most: the limits of the number.
