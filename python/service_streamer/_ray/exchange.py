@@ -29,16 +29,14 @@ from ray.exceptions import ActorUnavailableError, RayError
 from .. import _core
 from .._errors import SerializationError, StreamerClosed, WorkerLost
 from .._messages import closed
-from .._pickle import refuse_item
 from .._waiting.threads import Condition, NativeThread, original
 from .calls import unpack
-from .payloads import Loader, Store, stored
+from .outgoing import Outgoing
+from .payloads import Loader
 from .sent import Sent
 
 _logger = logging.getLogger("service_streamer")
 
-PACK = 1024  # most items in one call
-PACK_BYTES = 32 << 20  # most bytes of large items in one call, unless one item has more
 CALLS = 2  # most calls of put() at a time
 CANCEL_PAUSE = 0.1  # s between two looks for callers that do not wait any more
 PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
@@ -75,7 +73,7 @@ class Exchange:
         self._open: dict[int, Sent] = {}  # sent and not answered
         self._waiting = 0  # items in _open
         self._received: list[int] = []  # answers that the owner may forget
-        self._partial: list[Sent] = []  # of which items are missing
+        self._outgoing = Outgoing(engine)
         self._looked = 0.0
         self._calls = 0  # of put(), without an answer
         self._failed: collections.deque[tuple[int, Any]] = collections.deque()
@@ -102,61 +100,11 @@ class Exchange:
                 if self._failed:
                     self._recover(*self._failed.popleft())
                 if first is not None:
-                    self._post(self._gather(first))
+                    for sents, refs in self._outgoing.packs(first):
+                        self._put([self._number(sent) for sent in sents], refs)
+                self.changed.wait_for(lambda: self._waiting < self._window or self.ending, None)
         finally:
             self._end_all_if_open()
-
-    def _gather(self, first: _core.Batch) -> list[Sent]:
-        """Take what waits, and return the requests that are complete."""
-        gathered: list[Sent] = []
-        batch: Any = first
-        taken = 0
-        while batch:
-            sent: Sent = batch.items[0]
-            if not sent.batches:
-                self._partial.append(sent)
-            sent.batches.append(batch)
-            if len(sent.batches) == len(sent.items):
-                self._partial.remove(sent)
-                gathered.append(sent)
-            taken += 1
-            batch = self._engine.next_batch(0) if taken < PACK else None
-        for sent in [each for each in self._partial if each.ended]:
-            self._partial.remove(sent)
-            sent.release()
-        return gathered
-
-    def _post(self, gathered: list[Sent]) -> None:
-        sents: list[Sent] = []
-        packed: list[list[bytes | int]] = []
-        store = Store()
-        for sent in gathered:
-            try:
-                packed.append([_packed(store, sent, index) for index in range(len(sent.items))])
-            except Exception as error:
-                sent.fail(error)
-                continue
-            sents.append(sent)
-            if store.size >= PACK_BYTES:
-                self._dispatch(sents, packed, store)
-                sents, packed, store = [], [], Store()
-        if sents:
-            self._dispatch(sents, packed, store)
-        self.changed.wait_for(lambda: self._waiting < self._window or self.ending, None)
-
-    def _dispatch(self, sents: list[Sent], packed: list[list[bytes | int]], store: Store) -> None:
-        try:
-            ref = store.put()
-        except Exception as error:
-            for sent in sents:
-                text = f"an item does not fit into Ray's object store: {error}"
-                sent.fail(SerializationError(text))
-            return
-        refs = [] if ref is None else [ref]
-        for sent, items in zip(sents, packed, strict=True):
-            sent.items = stored(items, 0)
-            sent.refs = refs
-        self._put([self._number(sent) for sent in sents], refs)
 
     def _put(self, numbers: Iterable[int], refs: list[Any]) -> None:
         """Send requests to the owner. Waits while there are `CALLS` calls without an answer."""
@@ -324,10 +272,3 @@ class Exchange:
         if not self.ending and not self._engine.closed():
             self._engine.close(False)
             self._engine.abort()
-
-
-def _packed(store: Store, sent: Sent, index: int) -> bytes | int:
-    try:
-        return store.pack(sent.items[index])
-    except Exception as error:
-        refuse_item(error, (index, sent.items[index]))

@@ -18,16 +18,14 @@ import ray
 from ray.exceptions import RayError
 
 from .._errors import ClusterError, WorkerInitError
-from .._messages import see
 from .._processes.init_failure import InitFailure
 from .._waiting.threads import Condition, NativeThread, original
 from . import cluster
 from .log import Log
-from .replica import Replica
+from .obstacles import Obstacles
+from .replica import launch
 from .settings import RaySettings
 
-ATTEMPTS = 5  # failed loads in a row, after which no replica is started any more
-BACK_OFF = (0.1, 5.0)  # s before a replica is started after a failed one, the first and the longest
 FINISH_PATIENCE = 5.0  # s for a replica to close what its model has opened
 
 
@@ -37,13 +35,11 @@ class Member:
 
     number: int
     handle: Any
-    started: float
-    """`time.monotonic()` seconds"""
+    started: float  # `time.monotonic()` seconds
     ready: bool = False
     ended: bool = False
     """it has died, or is to end once it is idle"""
-    about: str = ""
-    """what `Replica.load` told of it"""
+    about: str = ""  # what `Replica.load` told of it
 
 
 class Members:
@@ -87,10 +83,7 @@ class Members:
         self._numbers = itertools.count(1)
         self._all: list[Member] = []
         self._idle: list[Member] = []
-        self._failure: InitFailure | None = None  # of the last load; None: it succeeded
-        self._failures = 0  # in a row
-        self._lacking: str | None = None  # why no node can have a replica
-        self._start_at = 0.0  # not earlier, after a failure
+        self._obstacles = Obstacles(log)
         self._events: collections.deque[tuple[str, Member | None, Any]] = collections.deque()
         self._thread = NativeThread(self._supervise, "service-streamer-supervisor")
 
@@ -169,13 +162,10 @@ class Members:
 
     def error(self) -> WorkerInitError | ClusterError | None:
         """Return why no replica can be ready; None: one can."""
-        if self._failure is not None:
-            return self._failure.error()
-        return None if self._lacking is None else ClusterError(see(self._lacking, "clustererror"))
+        return self._obstacles.error()
 
     def _hopeless(self) -> bool:
-        hopeful = self._failure is None and self._lacking is None
-        return not hopeful and self.count(ready=True) == 0
+        return bool(self._obstacles) and self.count(ready=True) == 0
 
     def _tell(self, what: str, member: Member | None, value: Any = None) -> None:
         if what == "died" and member is not None:
@@ -208,8 +198,7 @@ class Members:
                 self.changed.wait_for(lambda: bool(self._events) or self.closing, self._pause())
                 self.review()
         except BaseException as error:
-            self._log.broken(error)
-            self._failure = InitFailure(f"the supervisor of the replicas ended: {error!r}")
+            self._obstacles.broken(error)
             self.changed.notify()
         finally:
             self._end_all()
@@ -228,14 +217,14 @@ class Members:
             self._finish(member)
 
     def _loaded(self, member: Member, about: str, note: str) -> None:
-        self._lacking = None
+        self._obstacles.lacks(None)
         if note:
             member.ended = True
             self._all.remove(member)
             _kill(member)
-            self._failed(InitFailure.from_note(note))
+            self._obstacles.failed(InitFailure.from_note(note))
             return
-        self._failure, self._failures, self._start_at = None, 0, 0.0
+        self._obstacles.loaded()
         member.about = about
         self._log.ready(member.number, about)
         with self._lock:
@@ -248,21 +237,12 @@ class Members:
         if member.ready:
             self.restarts += 1
         else:
-            self._failed(InitFailure(f"a replica died while it loaded the model: {error}"))
-
-    def _failed(self, failure: InitFailure) -> None:
-        self._failures += 1
-        first, longest = BACK_OFF
-        self._start_at = time.monotonic() + min(longest, first * 2**self._failures)
-        self._log.failed(failure, self._failures)
-        if self._failures >= ATTEMPTS:
-            failure = failure.with_note(f"after {ATTEMPTS} attempts no replica is started")
-        self._failure = failure
+            text = f"a replica died while it loaded the model: {error}"
+            self._obstacles.failed(InitFailure(text))
 
     def _match(self) -> None:
         """Start the replicas that are missing, and end those that are too many."""
-        now = time.monotonic()
-        while self.count() < self.target and now >= self._start_at and self._failures < ATTEMPTS:
+        while self.count() < self.target and self._obstacles.pause() == 0:
             self._start_one()
         while self.count() > self.target:
             live = [each for each in self._all if not each.ended]
@@ -277,18 +257,8 @@ class Members:
                 self._finish(member)
 
     def _start_one(self) -> None:
-        settings = self._settings
-        others = {k: v for k, v in settings.demand.items() if k not in ("CPU", "GPU")}
-        maker = ray.remote(Replica).options(
-            num_cpus=settings.num_cpus,
-            num_gpus=settings.num_gpus,
-            resources=others or None,
-            runtime_env=settings.runtime_env,
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=3,  # predict(), watch() and finish()
-        )
-        member = Member(next(self._numbers), maker.remote(self._output_batch), time.monotonic())
+        handle = launch(self._settings, self._output_batch)
+        member = Member(next(self._numbers), handle, time.monotonic())
         self._all.append(member)
         loading = member.handle.load.remote(self._packed, self._batch_size)
         for what, ref in (("loaded", loading), ("died", member.handle.watch.remote())):
@@ -309,21 +279,17 @@ class Members:
 
     def _pause(self) -> float | None:
         """Return the seconds until something is due; None: nothing is."""
-        now = time.monotonic()
         due = [] if self.every is None else [self.every]
-        if self.count() < self.target and self._failures < ATTEMPTS:
-            due.append(self._start_at - now)
+        if self.count() < self.target and (pause := self._obstacles.pause()) is not None:
+            due.append(pause)
         if any(not each.ready for each in self._all):
             due.append(max(0.1, min(1.0, self._settings.placement_timeout)))
-        return max(0.0, min(due)) if due else None
+        return min(due) if due else None
 
     def _check_place(self) -> None:
         limit = time.monotonic() - self._settings.placement_timeout
         late = any(not each.ready and each.started < limit for each in self._all)
-        why = cluster.lacking(self._settings.demand) if late else None
-        if why is not None and self._lacking is None:
-            self._log.lacking(why)
-        self._lacking = why
+        self._obstacles.lacks(cluster.lacking(self._settings.demand) if late else None)
 
 
 def _kill(member: Member) -> None:

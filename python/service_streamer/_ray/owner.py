@@ -9,34 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import pickle
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import ray
 from ray import ObjectRef
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._backend import make_engine
-from .._errors import ClusterError, StreamerClosed
-from .._messages import closed, see, short
-from .._model import Model
+from .._errors import StreamerClosed
+from .._messages import closed
 from .._options import Options
-from .._unpicklable import find_guilty
 from .._waiting.threads import NativeThread
-from . import cluster
 from .answers import Answers
 from .calls import Piece, pack
 from .payloads import Packed, from_message
 from .pool import Pool
-from .settings import RaySettings, check_name
+from .settings import RaySettings
 
 PARK = 60.0  # s that `take` waits at most; a client that does not call again then is gone
 RECEIPT = 5.0  # s that `close` waits at most until the clients have their answers
-CALLS = 10_000  # most calls of clients at a time
 
 Request = tuple[
     int,  # its number
@@ -47,55 +40,6 @@ Request = tuple[
     list[Packed],
     "tuple[list[int], list[float]] | None",  # keys and weights of the items
 ]
-
-
-def start(model: Model, options: Options, settings: RaySettings) -> Any:
-    """Start an owner, and return its handle. Does not wait for it.
-
-    Raises:
-        SerializationError: the model cannot be pickled.
-        ValueError: another RayStreamer has the name.
-    """
-    packed = _packed(model)
-    grouping = options.grouping
-    plain = dataclasses.replace(
-        options, grouping=None if grouping is None else grouping.of_traits(), output="items"
-    )
-    here = ray.get_runtime_context().get_node_id()
-    maker = ray.remote(Owner).options(
-        name=settings.name,
-        namespace=cluster.NAMESPACE,
-        num_cpus=0,
-        max_restarts=-1,
-        max_task_retries=0,
-        max_concurrency=CALLS,
-        runtime_env=settings.runtime_env,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=True),
-    )
-    try:
-        return maker.remote(packed, model.name, plain, options.output == "batch", settings)
-    except ValueError as error:
-        if settings.name is None:
-            raise
-        raise ValueError(
-            f"name={settings.name!r} is in use by another RayStreamer of the cluster: choose "
-            "another one, or use RayStreamer.connect"
-        ) from error
-
-
-def find(name: str) -> Any:
-    """Return the handle of the owner with that name.
-
-    Raises:
-        ClusterError: there is none.
-        ValueError: the name is no str.
-    """
-    check_name(name)
-    try:
-        return ray.get_actor(name, namespace=cluster.NAMESPACE)
-    except ValueError as error:
-        text = f"there is no RayStreamer with name={name!r} in the Ray cluster: start it first"
-        raise ClusterError(see(text, "clustererror")) from error
 
 
 class Owner:
@@ -278,29 +222,6 @@ class Owner:
 
     def _start_timer(self) -> None:
         self._timer.start()
-
-
-def _packed(model: Model) -> bytes:
-    try:
-        return ray.cloudpickle.dumps(model)  # type: ignore[no-any-return]
-    except Exception as error:
-        from .._errors import SerializationError
-
-        parts = {
-            "": model.source,
-            "model_init_args": model.args,
-            "model_init_kwargs": model.kwargs,
-            "warmup": model.warmup,
-        }
-        guilty = find_guilty(parts) or short(model.source)
-        raise SerializationError(
-            see(
-                f"{model.name} cannot be sent to a replica, because {guilty} cannot be pickled "
-                f"({type(error).__name__}: {error}): create what it refers to in `init_model` of "
-                "a ManagedModel",
-                "a-model-that-does-not-pickle",
-            )
-        ) from error
 
 
 def _nothing() -> None:

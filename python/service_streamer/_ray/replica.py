@@ -10,6 +10,7 @@ import time
 import traceback
 from typing import Any
 
+import ray
 from ray import ObjectRef
 
 from .. import _lifecycle
@@ -20,9 +21,25 @@ from .._pickle import as_array, pack_error, refuse_input, refuse_output
 from .._processes.init_failure import InitFailure
 from .._worker import flush_spans
 from .payloads import Loader, Packed, Store
+from .settings import RaySettings
 
 Answer = tuple[bytes, list["ObjectRef[Any]"]]
 """a pickled `Outcome`, and the references in it"""
+
+
+def launch(settings: RaySettings, output_batch: bool) -> Any:
+    """Start an actor with a `Replica`, and return its handle. Does not wait."""
+    others = {name: n for name, n in settings.demand.items() if name not in ("CPU", "GPU")}
+    maker = ray.remote(Replica).options(
+        num_cpus=settings.num_cpus,
+        num_gpus=settings.num_gpus,
+        resources=others or None,
+        runtime_env=settings.runtime_env,
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=3,  # predict(), watch() and finish()
+    )
+    return maker.remote(output_batch)
 
 
 class Replica:

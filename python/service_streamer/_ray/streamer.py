@@ -164,7 +164,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             raise TypeError(f"a RayStreamer runs no StepModel such as {what}: use a Streamer")
         model = check_model(predict_function_or_model, model_init_args, model_init_kwargs, warmup)
         warn_of_single_items(model.source, options.batch_size, settings.most)
-        from . import cluster, owner  # Ray is an extra
+        from . import cluster, starting  # Ray is an extra
 
         cluster.connect(ray_address)
         shown = f"{type(self).__name__}({model.name})"
@@ -172,7 +172,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             window = max_queue + options.batch_size * settings.most
         else:  # the owner refuses what is too much
             window = MAX_QUEUE
-        self._open(options, owner.start(model, options, settings), shown, True, window)
+        self._open(options, starting.start(model, options, settings), shown, True, window)
 
     @classmethod
     @known_options
@@ -217,12 +217,12 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             output=output,
             grouping=client_grouping(key, weight, bucket),
         )
-        from . import cluster, owner  # Ray is an extra
+        from . import cluster, starting  # Ray is an extra
 
         cluster.connect(ray_address)
         self = cls.__new__(cls)
         shown, window = f"{cls.__name__}({name!r})", options.max_queue or MAX_QUEUE
-        self._open(options, owner.find(name), shown, False, window)
+        self._open(options, starting.find(name), shown, False, window)
         return self
 
     def resize(self, replicas: Replicas) -> None:
