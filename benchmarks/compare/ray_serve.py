@@ -28,7 +28,14 @@ def start_cluster() -> None:
     """
     import ray
 
-    ray.init(num_cpus=8, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        address="local",
+        num_cpus=8,
+        include_dashboard=False,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+    )
 
 
 def handle(model: Callable[[list[Any]], list[Any]], replicas: int, variant: str) -> Any:

@@ -29,15 +29,16 @@ def connect(address: str | None) -> None:
         address: ``host:port`` or "auto". None: as ``ray.init()`` does.
 
     Raises:
-        ClusterError: there is no cluster at the address.
+        ClusterError: there is no cluster at the address, or this process is connected to another.
         TypeError, ValueError: the address is invalid.
     """
     if address is not None and not isinstance(address, str):
         raise TypeError(f"ray_address must be a str, such as host:port, or None, not {address!r}")
-    if ray.is_initialized():
-        return
     if address is not None and address not in ("auto", "local"):
         _probe(address)
+    if ray.is_initialized():
+        _check_connected(address)
+        return
     try:
         with _handler_kept():
             ray.init(address=address, log_to_driver=False, configure_logging=False)
@@ -78,6 +79,15 @@ def _probe(address: str) -> None:
             pass
     except OSError as error:
         raise _unreachable(address, error) from error
+
+
+def _check_connected(address: str | None) -> None:
+    """Raise if this process is connected to a cluster that listens at another port."""
+    here = ray.get_runtime_context().gcs_address
+    _, separator, port = (address or "").rpartition(":")
+    if separator and port != here.rpartition(":")[2]:
+        text = f"this process is connected to the Ray cluster at {here}, and cannot use {address}"
+        raise ClusterError(see(f"{text} too: leave out ray_address", "clustererror"))
 
 
 def _unreachable(address: str | None, error: Exception) -> ClusterError:

@@ -271,7 +271,7 @@ class Members:
         done.future().add_done_callback(lambda _: self._tell("finished", member))
 
     def _end_all(self) -> None:
-        finishing = [each.handle.finish.remote() for each in self._all]
+        finishing = [each.handle.finish.remote() for each in self._all if each.ready]
         with contextlib.suppress(RayError):
             ray.wait(finishing, num_returns=len(finishing) or 1, timeout=FINISH_PATIENCE)
         for member in self._all:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,9 +15,14 @@ TICK = 0.25  # s between two measurements
 
 
 class Meter:
-    """Measures the load between two decisions."""
+    """Measures the load between two decisions.
 
-    def __init__(self) -> None:
+    Args:
+        batch_size: most items per batch.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = batch_size
         self._lock = original("_thread", "allocate_lock")()
         self._running = 0
         self._busy = 0.0  # s, summed up over the running batches
@@ -49,7 +55,9 @@ class Meter:
         rate = (stats["items"] - old["items"]) / (now - before)
         waiting = stats["queued_items"]
         ahead = waiting / rate / 2 if rate else (now - before) * (waiting > 0)
-        return Load(now, max(mean, ahead), (busy - busy_before) / (now - before), replicas)
+        batches = self._running + math.ceil(waiting / self._batch_size)
+        queue_time, at_work = max(mean, ahead), (busy - busy_before) / (now - before)
+        return Load(now, queue_time, at_work, replicas, batches)
 
     def _change(self, by: int) -> float:
         with self._lock:

@@ -64,7 +64,7 @@ class Pool:
         self.members = Members(packed, options.batch_size, output_batch, settings, self._log)
         self._lock = original("_thread", "allocate_lock")()
         self._leading = False  # a worker thread waits for a batch
-        self._meter = Meter()
+        self._meter = Meter(options.batch_size)
         self._threads: list[NativeThread] = []
         self.resize(settings.limits)
         self.members.start()

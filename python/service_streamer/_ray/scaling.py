@@ -23,15 +23,18 @@ class Load:
     """mean number of replicas that were at work since the last measurement"""
     replicas: int
     """those that there are, including those that are loading"""
+    batches: int
+    """that run or could run now: more replicas than this have nothing to do"""
 
 
 class Scaling:
     """Decides the number of replicas from the time that requests wait.
 
     It adds replicas as soon as the mean time exceeds the target: in proportion to the excess, at
-    most twice as many. It removes one after `WINDOW` seconds in which the time was below the target
-    and the others would have been at work less than `ENOUGH` of the time. A step down starts the
-    window again.
+    most twice as many. There are no more than batches, so the first request does not start all of
+    them while the model loads. It removes one after `WINDOW` seconds in which the time was below
+    the target and the others would have been at work less than `ENOUGH` of the time. A step down
+    starts the window again.
 
     Args:
         least, most: the limits of the number.
@@ -51,7 +54,8 @@ class Scaling:
             self._recent.clear()
             self._since = load.now
             factor = min(STEP, load.queue_time / self._target)
-            return self._within(math.ceil(load.replicas * factor))
+            wanted = min(math.ceil(load.replicas * factor), load.batches)
+            return self._within(max(load.replicas, wanted))
         if self._since == -math.inf:
             self._since = load.now
         self._recent.append(load)

@@ -56,8 +56,8 @@ RayStreamer(sorted, 8)
 # ------------------------------------------------------------------ the rule
 
 
-def decide(rule, now, queue_time=0.0, busy=0.0, replicas=1):
-    return rule.decide(Load(now, queue_time, busy, replicas))
+def decide(rule, now, queue_time=0.0, busy=0.0, replicas=1, batches=100):
+    return rule.decide(Load(now, queue_time, busy, replicas, batches))
 
 
 def test_replicas_are_added_at_once_in_proportion_to_the_time_in_the_queue():
@@ -67,6 +67,13 @@ def test_replicas_are_added_at_once_in_proportion_to_the_time_in_the_queue():
     assert decide(rule, 2, 0.12, replicas=4) == 5
     assert decide(rule, 3, 10.0, replicas=4) == 8
     assert decide(rule, 4, 10.0, replicas=8) == 8
+
+
+def test_there_are_no_more_replicas_than_batches():
+    rule = Scaling(1, 8, target=0.1)
+    assert decide(rule, 0, 10.0, batches=1) == 1  # the first request waits for the model to load
+    assert decide(rule, 1, 10.0, replicas=2, batches=3) == 3
+    assert decide(rule, 2, 10.0, replicas=4, batches=1) == 4
 
 
 def test_one_is_removed_when_the_others_were_enough_for_a_while():
