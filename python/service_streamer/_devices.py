@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._messages import wrong_option
+
 Device = int | str
 
 # OMP_NUM_THREADS comes first: the other libraries use it where their own variable is not set.
@@ -37,10 +39,12 @@ def check_devices(devices: Any) -> tuple[Device, ...] | None:
         return None
     if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
         if isinstance(devices, str | bytes) or not hasattr(devices, "__iter__"):
-            raise TypeError(f"cuda_devices must be a sequence such as (0, 1), not {devices!r}")
+            raise wrong_option(
+                f"cuda_devices must be a sequence such as (0, 1), not {devices!r}", TypeError
+            )
         devices = list(devices)  # a numpy range, a set, a generator
     if not devices:
-        raise ValueError(
+        raise wrong_option(
             "cuda_devices must name at least one device, not (); use None to leave the choice to "
             'the environment, or ("",) to give the workers no GPU'
         )
@@ -59,7 +63,7 @@ def _check_device(device: Any) -> Device:
         else:
             if number >= 0:
                 return number
-    raise ValueError(
+    raise wrong_option(
         'cuda_devices must hold GPU numbers, or strings such as "0", "GPU-…", "MIG-…", '
         f"not {device!r}"
     )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
-from ._messages import see, short
+from ._messages import no_such_option, short
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,8 +49,7 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
         remedy = f"did you mean {meant}?"
     else:
         remedy = f"its options are {', '.join(each for each in known if each[0] != '_')}"
-    text = f"{owner} has no option {name}={short(value)}: {remedy}"
-    return TypeError(see(text, "an-option-of-another-streamer"))
+    return no_such_option(f"{owner} has no option {name}={short(value)}: {remedy}")
 
 
 def _options_of(kind: str) -> Collection[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
+from ._messages import wrong_option
 from ._model import check_callable, is_managed, makes_steps, name_of, warn_of_single_items
 from ._native import NativeSource, NativeWorkers
 from ._option_names import known_options
@@ -205,7 +206,9 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         if not makes_steps(model):
             check_callable(model, "predict_function")
         elif batched:
-            raise TypeError("collate and device are not for a StepModel")
+            raise wrong_option(
+                "collate and device are not for a StepModel: leave them out", TypeError
+            )
         if batched:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
@@ -214,10 +217,14 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         self._predict_function = model
         self._worker_num = count("worker_num", worker_num)
         if makes_steps(model) and self._worker_num != 1:
-            raise ValueError(f"worker_num={worker_num}: one thread runs a StepModel")
+            raise wrong_option(
+                f"worker_num={worker_num}: one thread runs a StepModel, so leave it out"
+            )
         if isinstance(model, NativeSource) and model.key is not None:
             if key is not None:
-                raise ValueError("key is given twice: for the model and for the streamer")
+                raise wrong_option(
+                    "key is given twice, for the model and for the streamer: leave one out"
+                )
             key = model.key
         options = Options(
             batch_size=batch_size,
@@ -240,7 +247,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             warn_of_single_items(model, options.batch_size, self._worker_num)
         else:
             if self._worker_num != 1:
-                raise ValueError(
+                raise wrong_option(
                     f"worker_num={worker_num}: a native model has its own, give them to the model"
                 )
             model.check_batch_size(options.batch_size)

@@ -20,7 +20,7 @@ A second signal stops it at once.
 
 
 class CommandError(Exception):
-    """The command cannot run as it was called. The message is one line; the exit code is 2."""
+    """The command cannot run as it was called. The exit code is 2."""
 
 
 def new_parser(

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _options
 from .._kinds import kind_for
+from .._messages import no_such_option, short, wrong_option
 from .._model import is_managed, name_of
 from .._native import NativeSource
 from .._processes.streamer import Streamer
@@ -69,9 +70,12 @@ class Stage:
     ) -> None:
         for option in _OF_THE_PIPELINE:
             if option in options:
-                raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
+                given = f"{option}={short(options[option])}"
+                text = f"a Stage has no option {given}: it is an option of the Pipeline"
+                raise no_such_option(text)
         if "worker_num" in options:
-            raise TypeError("a Stage has the option workers, not worker_num")
+            text = f"a Stage has no option worker_num={short(options['worker_num'])}: use workers"
+            raise no_such_option(text)
         if not callable(target) and not isinstance(target, _TARGETS):
             raise TypeError(
                 "the target of a Stage must be a function, a ManagedModel class, a NativeModel "
@@ -79,11 +83,17 @@ class Stage:
             )
         given = options or (batch_size, workers, processes) != (1, 1, False)
         if given and isinstance(target, BaseStreamer):
-            raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
+            raise wrong_option(
+                f"{target!r} has its own options: leave them out of the Stage", TypeError
+            )
         if isinstance(target, NativeSource) and (workers != 1 or processes):
-            raise TypeError("a native model has its own workers: give them to the model")
+            raise wrong_option(
+                f"workers={workers!r} and processes={processes!r} are not for a native model: give "
+                "its own option workers to the model",
+                TypeError,
+            )
         if name is not None and not _is_name(name):
-            raise ValueError(f"name must be a str without '/', not {name!r}")
+            raise wrong_option(f"name must be a str without '/', not {name!r}")
         self.target = target
         self._batch_size = _options.count("batch_size", batch_size)
         self._workers = _options.count("workers", workers)
@@ -120,7 +130,8 @@ class Stage:
             if option not in inspect.signature(kind).parameters:
                 of_processes = option in inspect.signature(Streamer).parameters
                 hint = ": it needs processes=True" if of_processes else ""
-                raise TypeError(f"{self!r} has no option {option}{hint}")
+                text = f"{self!r} has no option {option}={short(self._options[option])}{hint}"
+                raise no_such_option(text)
         return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core, _cuda, _lifecycle, _options
 from .._backend import join_in_background, make_engine
 from .._devices import Device
+from .._messages import wrong_option
 from .._model import Model, makes_steps
 from .._options import Options
 from .._types import StartMethod
@@ -51,7 +52,9 @@ class ProcessOptions:
         set_field(self, "retries", _options.count("retries", self.retries, least=0))
         hang_timeout = _options.timeout("worker_hang_timeout", self.hang_timeout)
         if hang_timeout == 0:
-            raise ValueError("worker_hang_timeout must be more than 0 seconds, or None")
+            raise wrong_option(
+                f"worker_hang_timeout must be more than 0 seconds, or None, not {hang_timeout}"
+            )
         set_field(self, "hang_timeout", hang_timeout)
         if self.address is not None:
             _options.address(self.address)

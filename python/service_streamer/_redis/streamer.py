@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .._backend import Backend
 from .._grouping import KeyFunction, WeightFunction, client_grouping
-from .._messages import see
+from .._messages import no_such_option
 from .._model import name_of
 from .._option_names import known_options
 from .._options import Options
@@ -84,12 +84,9 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         from .client import RedisOptions  # redis-py is an extra
 
         if callable(redis_broker):
-            raise TypeError(
-                see(
-                    f"a RedisStreamer runs no model, but got {name_of(redis_broker)}: give the "
-                    "model to a RedisWorker, and here only the broker and the prefix",
-                    "an-option-of-another-streamer",
-                )
+            raise no_such_option(
+                f"a RedisStreamer runs no model, but got {name_of(redis_broker)}: give the "
+                "model to a RedisWorker, and here only the broker and the prefix"
             )
         options = Options(
             batch_size=batch_size,

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from .. import _options
 from .._future import Future
+from .._messages import wrong_option
 from .._pipeline.request import Piece
 from .._waiting import greenlets
 from .._waiting.timeouts import countdown
@@ -81,7 +82,7 @@ class ModelHub(Releases):
         for name, spec in models.items():
             check_name(name)
             if not isinstance(spec, ModelSpec):
-                raise TypeError(f"model {name!r} must be a ModelSpec, not {spec!r}")
+                raise wrong_option(f"model {name!r} must be a ModelSpec, not {spec!r}", TypeError)
             model = self._models[name] = Model(name, spec.pin)
             model.add(1, spec)
         self._handles: dict[str, ModelHandle] = {}

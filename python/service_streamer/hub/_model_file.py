@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._kinds import kind_for
+from .._messages import missing_package, wrong_option
 from .._model import is_managed
 from .._threaded import ThreadedStreamer
 from ._spec import LOADS, ModelSpec
@@ -22,9 +23,7 @@ else:
     try:
         import tomli as tomllib
     except ImportError as _error:
-        raise ImportError(
-            'ModelHub.watch needs tomli: pip install "service-streamer-ng[hub]"'
-        ) from _error
+        raise missing_package(_error, "hub") from _error
 
 if TYPE_CHECKING:
     from ..torch import Signature
@@ -75,13 +74,15 @@ class ModelFile:
         for name, value in values.items():
             where = f"{path}, line {_line_of(text, '', name)}"
             if name not in fields:
-                raise ValueError(f"{where}: unknown field {name!r}; known are {', '.join(fields)}")
+                raise wrong_option(
+                    f"{where}: unknown field {name!r}; known are {', '.join(fields)}"
+                )
             default = fields[name].default_factory
             kind = type(default()) if callable(default) else type(getattr(cls, name, ""))
             if type(value) is not kind:
-                raise ValueError(f"{where}: {name} must be a {kind.__name__}, not {value!r}")
+                raise wrong_option(f"{where}: {name} must be a {kind.__name__}, not {value!r}")
         if "model" not in values:
-            raise ValueError(f"{path}: the field 'model' is missing")
+            raise wrong_option(f"{path}: the field 'model' is missing")
         file = cls(**values)
         file._check(path, text)
         return file
@@ -145,8 +146,8 @@ class ModelFile:
             return None
 
     def _check(self, path: Path, text: str) -> None:
-        def refuse(table: str, name: str, why: str) -> ValueError:
-            return ValueError(f"{path}, line {_line_of(text, table, name)}: {why}")
+        def refuse(table: str, name: str, why: str) -> Exception:
+            return wrong_option(f"{path}, line {_line_of(text, table, name)}: {why}")
 
         if not _is_file(self.model) and not re.fullmatch(r"[\w.]+:[\w.]+", self.model):
             raise refuse("", "model", f'model must be "package.module:name", or the name of a .pt2 '
@@ -164,7 +165,7 @@ class ModelFile:
             try:
                 parse_specs(table, tensors)
             except ValueError as error:
-                raise refuse("", table, str(error)) from None
+                raise refuse("", table, str(error).partition("\n")[0]) from None
         managed = not _is_file(self.model) and is_managed(_import(self.model))
         kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
         known = list(inspect.signature(kind).parameters)[1:]
@@ -172,7 +173,7 @@ class ModelFile:
             if name not in known or name == "warmup":
                 raise refuse("options", name, f"{kind.__name__} has no option {name!r} here")
         if "batch_size" not in self.options:
-            raise ValueError(f"{path}: the option 'batch_size' is missing in [options]")
+            raise wrong_option(f"{path}: the option 'batch_size' is missing in [options]")
 
 
 def _text_of(path: Path) -> str:

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from hub_models import GATE
+from told import missing
 from waits import LONG, eventually
 
 import service_streamer.torch
@@ -232,7 +233,7 @@ except ImportError as error:
     print(error)
 """
     )
-    assert 'pip install "service-streamer-ng[hub]"' in done.stdout
+    assert done.stdout == missing("watchfiles", "hub")
 
 
 def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):

@@ -9,6 +9,7 @@ import zipfile
 import pytest
 from native_models import FLOATS, changed
 from test_native_refusals import rewritten
+from told import told
 
 pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch
@@ -62,7 +63,8 @@ def test_a_missing_torch_is_named(child):
             print(error)
         """
     )
-    assert done.stdout == "native models need torch: pip install torch\n"
+    text = "the package torch is missing: pip install torch"
+    assert done.stdout == told(text, "a-package-is-missing") + "\n"
 
 
 @pytest.mark.usefixtures("torch")
