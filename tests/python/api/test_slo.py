@@ -11,7 +11,7 @@ from waits import LONG, eventually
 from service_streamer import QueueFull, ThreadedStreamer
 from service_streamer._explain import verdict
 
-SLO = 1.0  # s; a busy machine takes a while to start a batch, and its request must not be refused then
+SLO = 1.0  # s; less fails where a busy machine takes long to start the first batch
 
 
 def too_slow(batch):
