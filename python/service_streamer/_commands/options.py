@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .._options_file import OptionsFile
+
 Add = Callable[..., Any]
 """``add_argument`` of a parser"""
 
@@ -39,7 +41,8 @@ def new_parser(
 
 def add_model_options(add: Add) -> None:
     """Add the options of a model and its batches."""
-    add("--batch-size", type=int, default=64, help="most items per batch (64)")
+    add("--options", metavar="FILE", help="a TOML file with a table [options], such as tuned.toml")
+    add("--batch-size", type=int, help="most items per batch (64)")
     add("--max-latency", type=float, help="seconds that a request waits for others (0.1)")
     add("--policy", help="adaptive, greedy or window (adaptive)")
     add("--slo", type=float, help="seconds from arrival to output for 99 %% of the answers (none)")
@@ -75,16 +78,14 @@ def add_process_options(add: Add, workers: str = "worker processes (1)") -> None
         metavar="JSON",
         help='shares of tenants by name, and "*" for all others: \'{"acme": 3, "*": 1}\'',
     )
-    add("--mp-start-method", default="spawn", help="spawn, fork or forkserver (spawn)")
+    add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add("--retries", type=int, help="how often a batch runs again if its worker dies (1)")
     add(
         "--worker-hang-timeout",
         type=float,
         help="most seconds for one batch; then its worker is killed",
     )
-    add(
-        "--drain-timeout", type=float, default=None, help="most seconds to answer accepted requests"
-    )
+    add("--drain-timeout", type=float, help="most seconds to answer accepted requests")
     add(
         "--log-level",
         type=str.upper,
@@ -106,6 +107,17 @@ def add_process_options(add: Add, workers: str = "worker processes (1)") -> None
         metavar="HOST:PORT",
         help='also serve the web interface there (needs the extra "web" and uvicorn)',
     )
+
+
+def fill_in(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """Return options of a streamer, with defaults for those that are nowhere else.
+
+    Args:
+        options: of the command line. ``options`` is the file with more of them.
+        defaults: by name.
+    """
+    given = {**OptionsFile.of(options.get("options")).values, **options}
+    return {**options, **{name: defaults[name] for name in defaults.keys() - given.keys()}}
 
 
 def find(name: str) -> Any:

@@ -7,7 +7,14 @@ import logging
 import os
 from typing import Any
 
-from ..options import CommandError, add_devices, add_model_options, new_parser, read_secret
+from ..options import (
+    CommandError,
+    add_devices,
+    add_model_options,
+    fill_in,
+    new_parser,
+    read_secret,
+)
 from . import report, table
 from .advice import advise, knee_sentence, limit_sentence
 from .plan import Plan, measure
@@ -105,7 +112,6 @@ def run(
     body: str | None,
     content_type: str,
     workers: int | None,
-    batch_size: int,
     **options: Any,
 ) -> int:
     """Measure, print tables, and write the report."""
@@ -130,9 +136,8 @@ def run(
         prefix=prefix,
         secret=read_secret(secret_file),
         workers=workers,
-        batch_size=batch_size,
         model=model,
-        streamer={k: v for k, v in options.items() if k not in model},
+        streamer=fill_in({k: v for k, v in options.items() if k not in model}, batch_size=64),
     )
     logging.getLogger("service_streamer").addHandler(logging.NullHandler())  # errors are counted
     opened = open_target(target, settings)
