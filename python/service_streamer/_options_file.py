@@ -7,7 +7,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._messages import short, wrong_option
@@ -51,16 +50,16 @@ class OptionsFile:
                 f"{short(given)}{remedy}",
                 TypeError,
             )
-        return cls._read(Path(os.fsdecode(given)))
+        return cls._read(os.fsdecode(given))
 
     @classmethod
-    def _read(cls, path: Path) -> OptionsFile:
+    def _read(cls, path: str) -> OptionsFile:
         from ._toml import TomlFile  # only where there is a file
 
-        if not path.exists():
+        if not os.path.exists(path):
             raise wrong_option(
-                f"options={str(path)!r}: {path.absolute()} does not exist; give the path of a file "
-                "with a table [options]",
+                f"options={path!r}: {os.path.abspath(path)} does not exist; give the path of a "
+                "file with a table [options]",
                 FileNotFoundError,
             )
         source = TomlFile.read(path)

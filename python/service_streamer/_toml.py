@@ -30,13 +30,14 @@ class TomlFile:
     values: dict[str, Any]
 
     @classmethod
-    def read(cls, path: Path) -> TomlFile:
+    def read(cls, path: str | Path) -> TomlFile:
         """Read a file.
 
         Raises:
             ValueError: it is invalid. The message names the file and the line.
             OSError: it cannot be read.
         """
+        path = Path(path)
         text = _text_of(path)
         try:
             return cls(path, text, tomllib.loads(text))
