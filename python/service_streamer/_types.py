@@ -47,6 +47,8 @@ Overflow = Literal["block", "reject"]
 Output = Literal["items", "batch"]
 StartMethod = Literal["spawn", "fork", "forkserver"]
 Collate = Literal["stack", "pad"]
+Affinity = str | Sequence[str | Sequence[int]]
+Numa = Literal["auto"] | Sequence[int]
 FilePath = str | os.PathLike[str]
 
 
@@ -85,6 +87,9 @@ class ProcessesOptions(EngineOptions, total=False):
     worker_hang_timeout: float | None
     warmup: Sequence[Any] | None
     address: str | None
+    affinity: Affinity | None
+    numa: Numa | None
+    threads_per_worker: int | None
 
 
 class Predicting(Protocol[_Item, _Content]):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._options_file import OptionsFile
+from .._placement import RULES
 
 Add = Callable[..., Any]
 """``add_argument`` of a parser"""
@@ -63,6 +64,42 @@ def add_devices(add: Add) -> None:
     )
 
 
+class _WordOrList(argparse.Action):
+    """Keeps a single word, such as auto, as it is, and other values as a list."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        setattr(namespace, self.dest, values[0] if values[0] in RULES else values)
+
+
+def add_placement(add: Add) -> None:
+    """Add the options of the CPUs of the workers."""
+    add(
+        "--affinity",
+        action=_WordOrList,
+        nargs="+",
+        metavar="CPUS",
+        help="CPUs of each worker: auto, no_smt, or lists such as 0-3 4-7 (all)",
+    )
+    add(
+        "--numa",
+        action=_WordOrList,
+        nargs="+",
+        type=_node,
+        metavar="NODE",
+        help="NUMA node of each worker: auto, or numbers such as 0 1 (any)",
+    )
+    add(
+        "--threads-per-worker",
+        type=int,
+        metavar="N",
+        help="threads of numpy, torch and others in a worker (its part of the cores)",
+    )
+
+
+def _node(text: str) -> int | str:
+    return text if text == "auto" else int(text)
+
+
 def add_process_options(add: Add, workers: str = "worker processes (1)") -> None:
     """Add the options of worker processes and of a service.
 
@@ -72,6 +109,7 @@ def add_process_options(add: Add, workers: str = "worker processes (1)") -> None
     """
     add("--workers", "--worker-num", dest="worker_num", type=int, metavar="N", help=workers)
     add_devices(add)
+    add_placement(add)
     add(
         "--tenants",
         type=json.loads,

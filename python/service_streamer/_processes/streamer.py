@@ -11,10 +11,13 @@ from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._model import AnyModel, check_model, warn_of_single_items
 from .._option_names import REQUIRED, known_options
 from .._options import Options
+from .._placement import Placement
 from .._types import (
+    Affinity,
     FilePath,
     Generate,
     Item,
+    Numa,
     Output,
     Overflow,
     P,
@@ -86,6 +89,13 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         address: where other processes `connect`: a path, or "@name" for an abstract socket name.
             Only processes of the same user can connect. None: a generated name. If this process is
             killed, the file of a path remains until the next Streamer with that address.
+        affinity: the CPUs that each worker runs on. "auto": cores of its own, as few NUMA nodes as
+            possible; "no_smt": the same without SMT siblings; or CPUs for each worker, round-robin,
+            such as ["0-3", "4-7"]. None: all.
+        numa: the NUMA node of each worker, round-robin, such as [0, 1]; "auto": one after the
+            other. None: as ``affinity`` says. With one node, nothing happens.
+        threads_per_worker: threads of the libraries that compute in a worker. None: as
+            OMP_NUM_THREADS says, or the cores of the worker.
         options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
@@ -229,6 +239,9 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
         address: str | None = None,
+        affinity: Affinity | None = None,
+        numa: Numa | None = None,
+        threads_per_worker: int | None = None,
         options: FilePath | None = None,
     ) -> None:
         unguarded.check()
@@ -252,6 +265,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         process_options = ProcessOptions(
             worker_num=worker_num,
             devices=check_devices(cuda_devices),
+            placement=Placement(affinity, numa, threads_per_worker),
             start_method=mp_start_method,
             retries=retries,
             hang_timeout=worker_hang_timeout,

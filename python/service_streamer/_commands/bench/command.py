@@ -11,6 +11,7 @@ from ..options import (
     CommandError,
     add_devices,
     add_model_options,
+    add_placement,
     fill_in,
     new_parser,
     read_secret,
@@ -90,6 +91,7 @@ def add_to(commands: Any) -> None:
     add("--content-type", default="application/json", help="of the body (application/json)")
     add("--workers", type=int, default=None, metavar="N", help="worker processes of a model")
     add_devices(add)
+    add_placement(add)
     add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add_model_options(add)
 
