@@ -16,7 +16,8 @@ def lines(workers: Sequence[WorkerStats]) -> list[str]:
         node = "" if each.numa_node is None else f" of node {each.numa_node}"
         found.append(f"  pid {each.pid} is bound to CPUs {each.cpus}{node}")
     if bound and len(bound) < len(workers):
-        found.append(f"  {len(workers) - len(bound)} more are not bound")
+        rest = len(workers) - len(bound)
+        found.append(f"  {rest} more {'is' if rest == 1 else 'are'} not bound")
     return found + _too_many_threads(workers)
 
 
@@ -35,6 +36,6 @@ def _too_many_threads(workers: Sequence[WorkerStats]) -> list[str]:
     if sum(counts) <= cpus:
         return []
     return [
-        f"  {len(workers)} workers with {max(counts)} threads each share {cpus} CPUs: "
+        f"  {len(workers)} workers with up to {max(counts)} threads share {cpus} CPUs: "
         f"threads_per_worker={max(1, cpus // len(workers))} gives each its own"
     ]

@@ -33,10 +33,16 @@ def test_clients_connect_to_what_is_served(serve, address):
 def test_options_may_be_in_a_file_and_flags_win(serve, address, tmp_path):
     file = tmp_path / "tuned.toml"
     file.write_text("[options]\nbatch_size = 16\npolicy = 'greedy'\nmp_start_method = 'fork'\n")
-    serve("process_models:Model", "--options", str(file), "--policy", "window").line("is served")
+    cpu = str(min(os.sched_getaffinity(0)))
+    service = serve(
+        *("process_models:Model", "--options", str(file), "--policy", "window"),
+        *("--affinity", cpu, "--threads-per-worker", "3"),
+    )
+    service.line("is served")
     with Streamer.connect(address) as client:
         stats = client.stats()
     assert (stats.batch_size, stats.policy) == (16, "window")
+    assert [(each.cpus, each.threads) for each in stats.worker_processes] == [(cpu, "3")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
