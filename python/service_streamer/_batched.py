@@ -43,7 +43,7 @@ def batched(
 
     Args:
         batch_size, max_latency, worker_timeout: as for `ThreadedStreamer`.
-        **options: its other options, except ``output``.
+        **options: its other options, except ``output`` and ``options``.
 
     Raises:
         TypeError, ValueError: an option is invalid, or it is a method that is decorated. The
@@ -60,6 +60,9 @@ def batched(
     given: dict[str, Any] = {**options}
     if "output" in given:
         text = f"batched has no option output={given['output']!r}: a call has one item"
+        raise no_such_option(text)
+    if "options" in given:
+        text = f"batched has no option options={given['options']!r}: give it to a ThreadedStreamer"
         raise no_such_option(text)
 
     def decorate(function: Callable[[list[Any]], Any]) -> Any:

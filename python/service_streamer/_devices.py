@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._messages import wrong_option
+from ._placement import Place
 
 Device = int | str
 
@@ -75,14 +76,14 @@ def device_of(devices: tuple[Device, ...] | None, worker: int) -> Device | None:
 
 
 def environment(
-    device: Device | None, worker_num: int, inherited: Mapping[str, str] = os.environ
+    device: Device | None, place: Place, inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment variables to add for a worker.
 
-    Unless OMP_NUM_THREADS is inherited, the CPUs are divided among the workers.
+    The variables of the user stay, unless the user has chosen the number of threads.
     """
     own = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
-    if "OMP_NUM_THREADS" not in inherited:
-        threads = str(max(1, len(os.sched_getaffinity(0)) // worker_num))
-        own.update({name: threads for name in THREAD_VARIABLES if name not in inherited})
+    names = [name for name in THREAD_VARIABLES if place.is_chosen or name not in inherited]
+    if place.is_chosen or "OMP_NUM_THREADS" not in inherited:
+        own.update(dict.fromkeys(names, str(place.threads)))
     return own

@@ -17,6 +17,7 @@ from .options import (
     CommandError,
     add_model_options,
     add_process_options,
+    fill_in,
     find,
     new_parser,
 )
@@ -33,9 +34,6 @@ and in each web process:
 or many models, for clients of the Open Inference Protocol or of TensorFlow Serving:
   service-streamer serve models/ --http 0.0.0.0:8000 --memory-budget 12GB
 """
-
-_DEFAULTS = {"batch_size": 64, "mp_start_method": "spawn"}
-"""options that argparse always gives"""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -78,7 +76,7 @@ def run(
     log_level: str,
     log_format: str,
     http: tuple[str, int] | None,
-    drain_timeout: float | None,
+    drain_timeout: float | None = None,
     **options: Any,
 ) -> int:
     """Serve until a signal comes."""
@@ -88,9 +86,6 @@ def run(
         raise ValueError(f"no folder {model!r}, and a model must be given as module:attribute")
     target = None if is_folder else find(model)
     if target is None or isinstance(target, ModelHub):
-        for name, default in _DEFAULTS.items():
-            if options.get(name) == default:
-                del options[name]
         return serve_hub(model, target, http=http, drain_timeout=drain_timeout, **options)
     if "address" not in options:
         raise CommandError(f"{model} is a model: give the --address of its Streamer")
@@ -98,7 +93,7 @@ def run(
     for number in _SIGNALS:
         signal.signal(number, _stop)
     with contextlib.suppress(_Stop), http_server(http) as server:  # it answers during the drain
-        streamer = Streamer(target, **options)
+        streamer = Streamer(target, **fill_in(options, batch_size=64))
         try:
             if server is not None:
                 server.start(streamer)

@@ -19,6 +19,8 @@ HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
 SERVER_OPTIONS = ("body_limit", "grpc", "monitor", "control_token_file")
 WORKERS = "worker_num"
 """of a `Streamer`; for a folder: the worker processes that its models share"""
+PLACEMENT = ("affinity", "numa", "threads_per_worker")
+"""options of a `Streamer`, and of these worker processes"""
 
 
 def add_hub_options(add: Add) -> None:
@@ -61,7 +63,8 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
     Raises:
         CommandError: the extra ``hub`` is missing, or an option is not for this.
     """
-    given = {each: options.pop(each) for each in (*HUB_OPTIONS, WORKERS) if each in options}
+    own = (*HUB_OPTIONS, *PLACEMENT, WORKERS)
+    given = {each: options.pop(each) for each in own if each in options}
     if found is not None:
         if given:
             refused = ", ".join(map(_flag, given))

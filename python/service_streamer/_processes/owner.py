@@ -13,6 +13,7 @@ from .._devices import Device
 from .._messages import wrong_option
 from .._model import Model, makes_steps
 from .._options import Options
+from .._placement import Placement
 from .._types import StartMethod
 from .._waiting import callbacks, greenlets, threads
 from .._waiting.timeouts import countdown
@@ -36,6 +37,8 @@ class ProcessOptions:
     """number of worker processes"""
     devices: tuple[Device, ...] | None = None
     """their GPUs, round-robin"""
+    placement: Placement = dataclasses.field(default_factory=Placement)
+    """their CPUs and threads"""
     start_method: StartMethod = "spawn"
     """how processes are started: one of START_METHODS"""
     retries: int = 1
@@ -104,6 +107,7 @@ class Processes:
         starter = Starter(
             process_options.start_method,
             process_options.devices,
+            process_options.placement,
             budget=options.budget,
             output_batch=options.output == "batch",
             inline=inline,

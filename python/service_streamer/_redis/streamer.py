@@ -13,7 +13,7 @@ from .._option_names import known_options
 from .._options import Options
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
-from .._types import Item, Output, Overflow, Piece, Result
+from .._types import FilePath, Item, Output, Overflow, Piece, Result
 from .explanation import explain, verdict
 
 
@@ -52,6 +52,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         key, weight, bucket: as for `ThreadedStreamer`, the same in all clients. The workers have
             ``max_weight`` and the same ``bucket``.
         secret: a str or bytes, the same as in the workers. None: messages are not signed.
+        options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
         ImportError: the extra ``redis`` is not installed.
@@ -80,6 +81,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
         secret: str | bytes | None = None,
+        options: FilePath | None = None,
     ) -> None:
         from .client import RedisOptions  # redis-py is an extra
 
@@ -88,7 +90,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
                 f"a RedisStreamer runs no model, but got {name_of(redis_broker)}: give the "
                 "model to a RedisWorker, and here only the broker and the prefix"
             )
-        options = Options(
+        settings = Options(
             batch_size=batch_size,
             worker_timeout=worker_timeout,
             max_queue=max_queue,
@@ -98,7 +100,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         )
         self._redis_options = RedisOptions(redis_broker, prefix, secret)
         self._shown = f"{type(self).__name__}({prefix!r})"
-        super().__init__(options, self._make_backend(options))
+        super().__init__(settings, self._make_backend(settings))
 
     def explain(self) -> str:
         """Return a report: times, failures, the queue at the broker, its workers, and one hint."""

@@ -11,6 +11,7 @@ from .. import _options
 from .._future import Future
 from .._messages import wrong_option
 from .._pipeline.request import Piece
+from .._types import Affinity, Numa
 from .._waiting import greenlets
 from .._waiting.timeouts import countdown
 from ._handle import ModelHandle
@@ -21,6 +22,7 @@ from ._models import Model, ModelStatus, Version
 from ._names import Names, check_name
 from ._releases import Releases
 from ._room import Limits
+from ._sharing.workers import shared_workers
 from ._spec import ModelSpec
 
 
@@ -48,6 +50,7 @@ class ModelHub(Releases):
         load_threads: most models that are loaded at the same time.
         workers: most worker processes for the models that may share one; see `ModelSpec`. None:
             each model that runs in worker processes has its own.
+        affinity, numa, threads_per_worker: the CPUs of these ``workers``, as for `Streamer`.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
@@ -71,6 +74,9 @@ class ModelHub(Releases):
         gpu_memory_budget: int | str | None = None,
         load_threads: int = 2,
         workers: int | None = None,
+        affinity: Affinity | None = None,
+        numa: Numa | None = None,
+        threads_per_worker: int | None = None,
     ) -> None:
         limits = Limits(
             None if max_loaded is None else _options.count("max_loaded", max_loaded),
@@ -86,8 +92,9 @@ class ModelHub(Releases):
             model = self._models[name] = Model(name, spec.pin)
             model.add(1, spec)
         self._handles: dict[str, ModelHandle] = {}
-        count = None if workers is None else _options.count("workers", workers)
-        self._loader = Loader(limits, _options.count("load_threads", load_threads), count)
+        threads = _options.count("load_threads", load_threads)
+        placement = {"affinity": affinity, "numa": numa, "threads_per_worker": threads_per_worker}
+        self._loader = Loader(limits, threads, shared_workers(workers, placement))
         self._was_ready = False
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from .._grouping import Grouping
+from .._machine import thread_count
 from .._messages import wrong_option
 from .._native import NativeSource
 from .._options import count, one_of
@@ -122,7 +123,7 @@ class NativeModel(NativeSource):
         device_names = check_devices(device)
         self._workers = count("workers", workers) * len(device_names)
         if intra_op_threads is None:
-            intra_op_threads = max(1, len(os.sched_getaffinity(0)) // self._workers)
+            intra_op_threads = max(1, thread_count() // self._workers)
         count("intra_op_threads", intra_op_threads)
         self._path = os.fspath(path)
         self._script = script = is_script(path)

@@ -14,6 +14,7 @@ from ... import _options
 from ..._errors import StreamerError
 from ..._explain import count
 from ..._model import check_model
+from ..._options_file import OptionsFile
 from ..._processes.streamer import Streamer
 from ..._redis.streamer import RedisStreamer
 from ..._stats import StreamerStats
@@ -45,11 +46,10 @@ class Settings:
     secret: bytes | None = None
     workers: int | None = None
     """worker processes of a model; None: it runs in a thread of this process"""
-    batch_size: int = 64
     model: dict[str, Any] = dataclasses.field(default_factory=dict)
     """model_init_args, model_init_kwargs, warmup"""
     streamer: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """max_latency, policy and, for workers, cuda_devices and mp_start_method"""
+    """batch_size, max_latency, policy, options and, for workers, those of their processes"""
 
 
 class Target:
@@ -257,19 +257,20 @@ def _connected(target: Target) -> Target:
 
 
 def _open_model(place: str, settings: Settings) -> Target:
-    source = find(place)
-    _options.count("batch_size", settings.batch_size)  # before the model is loaded
+    source, given = find(place), settings.streamer
+    size = {**OptionsFile.of(given.get("options")).values, **given}["batch_size"]
+    _options.count("batch_size", size)  # before the model is loaded
     if settings.workers is None:
         predict = source
         if callable(source):
             model = check_model(source, *(settings.model.get(name) for name in _MODEL_OPTIONS))
-            predict = model.load(None, settings.batch_size)
-        options = {k: v for k, v in settings.streamer.items() if k in ("max_latency", "policy")}
-        streamer: BaseStreamer = ThreadedStreamer(predict, settings.batch_size, **options)
+            predict = model.load(None, size)
+        streamer: BaseStreamer = ThreadedStreamer(
+            predict, **{k: v for k, v in given.items() if k in _OF_THREADS}
+        )
         return Target(f"{place} in a thread", streamer, settings, is_own=True)
     workers = settings.workers
-    options = {**settings.model, **settings.streamer, "worker_num": workers}
-    started = Streamer(source, settings.batch_size, **options)
+    started = Streamer(source, **settings.model, **given, worker_num=workers)
     try:
         started.wait_ready()
     except BaseException:
@@ -279,6 +280,7 @@ def _open_model(place: str, settings: Settings) -> Target:
 
 
 _MODEL_OPTIONS: Sequence[str] = ("model_init_args", "model_init_kwargs", "warmup")
+_OF_THREADS = ("batch_size", "max_latency", "policy", "options")
 
 
 def one_line(error: BaseException) -> str:
