@@ -10,7 +10,15 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ._machine import Core, cpu_count, cpu_quota, parse_cpus, show_cpus, usable_cores
+from ._machine import (
+    Core,
+    cpu_count,
+    cpu_quota,
+    parse_cpus,
+    show_cpus,
+    thread_count,
+    usable_cores,
+)
 from ._messages import short, wrong_option
 from ._options import count
 
@@ -41,10 +49,13 @@ class Place:
                 os.sched_setaffinity(0, self.cpus)
 
     def limit_torch(self) -> None:
-        """Set the number of threads of torch, if it was loaded before the worker started."""
+        """Set the number of threads of torch, if it was loaded before the worker was forked.
+
+        Otherwise torch reads it from the environment, which the worker has got already.
+        """
         torch = sys.modules.get("torch")
-        if torch is not None and self.is_chosen:
-            torch.set_num_threads(self.threads)
+        if torch is not None and (self.is_chosen or self.cpus is not None):
+            torch.set_num_threads(thread_count())
 
     def about(self) -> dict[str, Any]:
         """Return what `WorkerStats` tells about this process."""

@@ -249,12 +249,15 @@ def refused(streamer: ThreadedStreamer) -> None:
     ManagedModel(gpu_id=1.5)  # type: ignore[arg-type]
 
 
-def options_in_a_file(path: Path | None) -> None:
+def options_of_processes_and_in_a_file(path: Path | None) -> None:
     named: ThreadedStreamer[str, list[int]] = ThreadedStreamer(lengths, options="tuned.toml")
     ThreadedStreamer(lengths, 8, policy="greedy", options=path)
     Streamer(Lengths, mp_start_method="fork", options=Path("tuned.toml"))
     RedisStreamer(options="tuned.toml")
     RedisWorker(Lengths, prefix="lengths", options="tuned.toml")
+    Streamer(Lengths, 8, affinity="auto", numa="auto", threads_per_worker=2)
+    Streamer(lengths, 8, affinity=["0-3", [4, 5]])
+    RedisWorker(Lengths, 8, affinity="no_smt", numa=(0, 1))
     run_redis_workers_forever(Lengths, options="tuned.toml")
     ModelSpec(lengths, options="tuned.toml")
     Stage(lengths, options="tuned.toml")

@@ -22,6 +22,10 @@ A second signal stops it at once.
 """
 
 
+PLACEMENT = ("affinity", "numa", "threads_per_worker")
+"""the options of `add_placement`"""
+
+
 class CommandError(Exception):
     """The command cannot run as it was called. The exit code is 2."""
 
@@ -156,6 +160,12 @@ def fill_in(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
     """
     given = {**OptionsFile.of(options.get("options")).values, **options}
     return {**options, **{name: defaults[name] for name in defaults.keys() - given.keys()}}
+
+
+def flag(option: str) -> str:
+    """Return the flag of an option, for a message."""
+    name = {"worker_num": "workers", "cuda_devices": "devices"}.get(option, option)
+    return "--" + name.replace("_", "-")
 
 
 def find(name: str) -> Any:

@@ -2,13 +2,14 @@
 
 import os
 import sys
+import threading
 import types
 
 import pytest
 from told import told
 
 from service_streamer import ManagedModel, Streamer
-from service_streamer._devices import THREAD_VARIABLES
+from service_streamer._devices import THREAD_VARIABLES, environment
 from service_streamer._machine import Core, cores_of, cpu_quota, parse_cpus, show_cpus, thread_count
 from service_streamer._placement import Place, Placement, divide
 from service_streamer.hub import ModelHub, ModelSpec
@@ -228,13 +229,26 @@ def surroundings(batch):
     return [(set(cpus), *(os.environ[name] for name in THREAD_VARIABLES)) for _ in batch]
 
 
+class Early:
+    """Starts a thread when it is unpickled, as libraries do when they are imported."""
+
+    def __getstate__(self):
+        return "started"
+
+    def __setstate__(self, state):
+        threading.Thread(target=threading.Event().wait, name=state, daemon=True).start()
+
+    def predict(self, batch):
+        return surroundings(batch)
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_a_worker_is_bound_with_all_its_threads_and_nobody_else(method, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = {task: os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")}
     cpu = str(max(os.sched_getaffinity(0)))
     options = {"affinity": [cpu], "threads_per_worker": 3, "mp_start_method": method}
-    with Streamer(surroundings, 8, **options) as streamer:
+    with Streamer(Early().predict, 8, **options) as streamer:
         assert streamer.predict([1]) == [({cpu}, "3", "3", "3", "3")]
         (worker,) = streamer.stats().worker_processes
         assert (worker.cpus, worker.numa_node, worker.threads) == (cpu, None, "3")
@@ -275,10 +289,14 @@ def test_a_worker_that_cannot_be_bound_says_so():
     assert place.about() == {"cpus": None, "numa_node": None}
 
 
-def test_torch_that_is_loaded_already_gets_the_threads_that_are_given(monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "threads"),
+    [(Place(3), []), (Place(3, is_chosen=True), [3]), (Place(3, cpus=(0, 1, 2)), [3])],
+)
+def test_torch_that_is_loaded_already_gets_the_threads_of_a_place(place, threads, monkeypatch):
     seen = []
     torch = types.SimpleNamespace(set_num_threads=seen.append)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    Place(2).limit_torch()
-    Place(3, is_chosen=True).limit_torch()
-    assert seen == [3]
+    monkeypatch.setattr(os, "environ", {**os.environ, **environment(None, place, {})})
+    place.limit_torch()
+    assert seen == threads

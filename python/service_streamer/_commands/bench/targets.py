@@ -20,7 +20,7 @@ from ..._redis.streamer import RedisStreamer
 from ..._stats import StreamerStats
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
-from ..options import CommandError, find
+from ..options import PLACEMENT, CommandError, find, flag
 from ..top.sources import is_broker
 
 CONNECT = 5.0  # s for the first answer of a server that should run already
@@ -261,13 +261,14 @@ def _open_model(place: str, settings: Settings) -> Target:
     size = {**OptionsFile.of(given.get("options")).values, **given}["batch_size"]
     _options.count("batch_size", size)  # before the model is loaded
     if settings.workers is None:
+        if refused := [name for name in _OF_PROCESSES if name in given]:
+            flags = ", ".join(map(flag, refused))
+            raise CommandError(f"{flags}: for worker processes, so give --workers N")
         predict = source
         if callable(source):
             model = check_model(source, *(settings.model.get(name) for name in _MODEL_OPTIONS))
             predict = model.load(None, size)
-        streamer: BaseStreamer = ThreadedStreamer(
-            predict, **{k: v for k, v in given.items() if k in _OF_THREADS}
-        )
+        streamer: BaseStreamer = ThreadedStreamer(predict, **given)
         return Target(f"{place} in a thread", streamer, settings, is_own=True)
     workers = settings.workers
     started = Streamer(source, **settings.model, **given, worker_num=workers)
@@ -280,7 +281,7 @@ def _open_model(place: str, settings: Settings) -> Target:
 
 
 _MODEL_OPTIONS: Sequence[str] = ("model_init_args", "model_init_kwargs", "warmup")
-_OF_THREADS = ("batch_size", "max_latency", "policy", "options")
+_OF_PROCESSES = ("cuda_devices", "mp_start_method", *PLACEMENT)
 
 
 def one_line(error: BaseException) -> str:
