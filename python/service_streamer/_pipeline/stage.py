@@ -164,3 +164,17 @@ def distinct(names: Sequence[str]) -> list[str]:
             name = f"{given}-{number}"
         taken.append(name)
     return taken
+
+
+def make_streamers(stages: Sequence[Stage]) -> list[BaseStreamer]:
+    """Return the streamers of the stages. If one of them fails, close the others."""
+    made: list[BaseStreamer] = []
+    try:
+        for stage in stages:
+            made.append(stage.make_streamer())
+    except BaseException:
+        for stage, streamer in zip(stages, made, strict=False):
+            if not stage.is_borrowed:
+                streamer.close(drain=False, timeout=0)
+        raise
+    return made

@@ -18,12 +18,13 @@ from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
 from ._memory import parse_bytes
-from ._models import Model, ModelStatus, Version
+from ._models import Model, Version
 from ._names import Names, check_name
 from ._releases import Releases
 from ._room import Limits
 from ._sharing.workers import shared_workers
 from ._spec import ModelSpec
+from ._status import ModelStatus
 
 
 class ModelHub(Releases):

@@ -76,7 +76,7 @@ def test_several_streamers_are_shown_by_name(serves, streamer):
 @pytest.mark.parametrize(
     ("shown", "error"),
     [
-        ({}, "empty"),
+        ({}, "at least one streamer, not {}"),
         ({"a/b": None}, "a/b"),
         ({"": None}, "name"),
         (len, "RedisWorker.*len"),
