@@ -11,8 +11,9 @@ from .._errors import StreamerError
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._messages import see
 from .._model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
-from .._option_names import known_options
+from .._option_names import REQUIRED, known_options
 from .._options import Options
+from .._options_file import FilePath
 from .._streamer import BaseStreamer
 from .._types import Item, Output, Overflow, Piece, Policy, Result
 from .._waiting import greenlets
@@ -73,6 +74,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, tenants,
             max_queue_per_tenant, overflow, slo, output, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`. ``key`` and ``weight`` run in the process of the caller.
+        options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
         ImportError: the extra ``ray`` is not installed.
@@ -95,7 +97,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
     def __init__(
         self,
         predict_function_or_model: AnyModel,
-        batch_size: int,
+        batch_size: int = REQUIRED,
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
         *,
@@ -129,8 +131,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         output: Output = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
+        options: FilePath | None = None,
     ) -> None:
-        options = Options(
+        of_engine = Options(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
@@ -146,7 +149,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )
-        _options.warn_of_long_latency(options.max_latency)
+        _options.warn_of_long_latency(of_engine.max_latency)
         settings = RaySettings(
             replicas=replicas,
             target_queue_time=target_queue_time,
@@ -163,16 +166,16 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             what = name_of(predict_function_or_model)
             raise TypeError(f"a RayStreamer runs no StepModel such as {what}: use a Streamer")
         model = check_model(predict_function_or_model, model_init_args, model_init_kwargs, warmup)
-        warn_of_single_items(model.source, options.batch_size, settings.most)
+        warn_of_single_items(model.source, of_engine.batch_size, settings.most)
         from . import cluster, starting  # Ray is an extra
 
         cluster.connect(ray_address)
         shown = f"{type(self).__name__}({model.name})"
         if overflow == "block" and max_queue is not None:
-            window = max_queue + options.batch_size * settings.most
+            window = max_queue + of_engine.batch_size * settings.most
         else:  # the owner refuses what is too much
             window = MAX_QUEUE
-        self._open(options, starting.start(model, options, settings), shown, True, window)
+        self._open(of_engine, starting.start(model, of_engine, settings), shown, True, window)
 
     @classmethod
     @known_options
