@@ -13,9 +13,8 @@ from .._messages import see
 from .._model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
 from .._option_names import REQUIRED, known_options
 from .._options import Options
-from .._options_file import FilePath
 from .._streamer import BaseStreamer
-from .._types import Item, Output, Overflow, Piece, Policy, Result
+from .._types import FilePath, Item, Output, Overflow, Piece, Policy, Result
 from .._waiting import greenlets
 from .settings import RaySettings, Replicas
 
