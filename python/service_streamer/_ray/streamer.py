@@ -30,7 +30,7 @@ MAX_QUEUE = 65_536  # items that are sent and not answered
 class RayStreamer(BaseStreamer[Item, Result, Piece]):
     """Collects the requests of many callers into batches for a model in actors of a Ray cluster.
 
-    It has the methods of `ThreadedStreamer`, except `stream` and `record`. Ray places the replicas
+    It has the methods of `ThreadedStreamer`, except `stream`. Ray places the replicas
     of the model on nodes with the resources that they need. One more actor, the owner, forms the
     batches; replicas take them when they are idle. If no Ray is running, the constructor starts one
     on this machine, as ``ray.init()`` does. Every node must have this package.
