@@ -1,0 +1,167 @@
+"""The rules that scale workers by their queue: what they do, and what comes of it in a simulation.
+
+The parameters are those of the manifests in examples/redis.
+"""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("yaml")
+pytest.importorskip("numpy")
+
+import autoscaling_imports  # noqa: F401
+from autoscaling import manifests
+from autoscaling.cluster import Cluster, Model
+from autoscaling.controllers import (
+    HorizontalPodAutoscaler,
+    Look,
+    Policy,
+    Scaling,
+    Target,
+)
+from autoscaling.simulate import simulate
+from autoscaling.traces import bursts, diurnal, visits
+
+LARGE = Model(
+    "0.2 s and 15 ms for each item",
+    [0.0, *(0.2 + 0.015 * n for n in range(1, 65))],
+    start=30.0,
+    slo=2.5,
+    timeout=10.0,
+)
+
+
+def look(replicas, **metrics):
+    return Look(replicas, {"main": 0, "bulk": 0} | metrics)
+
+
+def times(autoscaler, *looks):
+    """What it decides at each of its looks."""
+    decided = []
+    for each in looks:
+        decided.append(autoscaler.decide(autoscaler.due, each))
+    return decided
+
+
+# --------------------------------------------------- the algorithm of Kubernetes
+
+
+def hpa(*, window=0.0, up=(Policy("Percent", 1000, 15),), down=(Policy("Percent", 100, 15),)):
+    targets = {"main": Target(100), "bulk": Target(1000)}
+    return HorizontalPodAutoscaler(targets, 1, 20, Scaling(0, up), Scaling(window, down))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "metrics", "expected"),
+    [
+        (4, {"main": 401}, 4),  # within the tolerance of 0.1
+        (4, {"main": 441}, 5),
+        (4, {"main": 301}, 4),
+        (4, {"main": 300}, 3),
+        (4, {"main": 800, "bulk": 20_000}, 20),  # the larger proposal
+        (4, {"main": 10_000}, 20),  # maxReplicas
+        (4, {"main": 0}, 1),  # minReplicas
+        (4, {"main": None, "bulk": 1000}, 4),  # a missing metric: not down
+        (4, {"main": None, "bulk": 8000}, 8),  # but up
+        (4, {"main": None, "bulk": None}, 4),
+        (0, {"main": 800}, 0),  # switched off
+    ],
+)
+def test_the_number_of_pods_follows_from_a_metric(replicas, metrics, expected):
+    assert hpa().decide(0, look(replicas, **metrics)) == expected
+
+
+def test_pods_end_only_when_the_whole_window_agrees():
+    rule = hpa(window=60)
+    assert times(rule, look(4, main=400), *[look(4, main=100)] * 4) == [4, 4, 4, 4, 1]
+
+
+def test_growth_is_limited_to_the_policy_that_allows_more():
+    rule = hpa(up=(Policy("Percent", 100, 30), Policy("Pods", 2, 30)))
+    assert times(rule, look(1, main=9999), look(3, main=9999), look(3, main=9999)) == [3, 3, 6]
+
+
+# ------------------------------------------------------------- the ScaledObject
+
+
+def test_a_request_starts_a_worker_and_the_last_one_ends_after_the_cooldown():
+    rule = manifests.scaled_object()
+    assert rule.decide(0, look(0)) == 0
+    assert rule.due == rule.polling
+    assert rule.decide(5, look(0, bulk=1)) == 1
+    assert rule.decide(10, look(1, main=1)) == 1
+    for now in range(15, 310, 5):
+        assert rule.decide(now, look(1)) == 1
+    assert rule.decide(10 + rule.cooldown + 5, look(1)) == 0
+
+
+def test_no_worker_ends_while_the_queue_cannot_be_read_and_some_are_started():
+    rule = manifests.scaled_object()
+    unknown = look(0, main=None, bulk=None)
+    decided = [rule.decide(5 * n, unknown) for n in range(60)]
+    assert decided[: rule.fallback.failures] == [0] * rule.fallback.failures
+    replicas = max(decided)
+    assert replicas == 1
+    for n in range(60, 200):
+        replicas = rule.decide(5 * n, look(replicas, main=None, bulk=None))
+    assert replicas == rule.fallback.replicas
+    assert rule.decide(1000, look(5, main=None, bulk=None)) == 5
+
+
+# --------------------------------------------------------------- the simulation
+
+
+def test_a_pod_answers_in_order_and_in_full_batches():
+    model = Model("1 s", [0.0, *[1.0] * 4], start=5, slo=3, timeout=10)
+    cluster = Cluster(model, [0.0] * 6, [0.0] * 3, pods=1)
+    cluster.run(10)
+    assert cluster.latencies().tolist() == [1.0] * 4 + [2.0] * 2
+    assert cluster.bulk_answered == 3.0
+
+
+def test_a_pod_that_starts_answers_nothing_and_one_that_ends_answers_its_batch():
+    model = Model("1 s", [0.0, 1.0], start=5, slo=3, timeout=100)
+    cluster = Cluster(model, [0.0, 0.1, 0.2, 0.3], pods=1)
+    cluster.scale(0.5, 2)
+    assert cluster.look(2.5).metrics["main"] == 2
+    cluster.scale(2.6, 0)
+    cluster.run(20)
+    assert len(cluster.latencies()) == 3
+    assert [round(pod.ended, 1) for pod in cluster.gone] == [2.6, 3.0]
+
+
+def test_a_request_that_waits_too_long_is_given_up():
+    cluster = Cluster(Model("1 s", [0.0, 1.0], 5, 3, timeout=2), [0.0, 0.0, 0.0, 0.0], pods=1)
+    cluster.run(20)
+    assert (len(cluster.latencies()), cluster.expired) == (3, 1)
+
+
+# ---------------------------------------------------------------------- traces
+
+RULES = {"keda.yaml": manifests.scaled_object, "hpa.yaml": manifests.pod_autoscaler}
+
+
+@pytest.mark.parametrize("file", RULES)
+def test_a_day_of_load_is_answered_in_time_by_few_workers(file):
+    outcome = simulate(diurnal(1, hours=3, noon=5), LARGE, RULES[file]())
+    assert outcome.in_time >= 0.99
+    assert outcome.use <= 1.5
+
+
+@pytest.mark.parametrize("file", RULES)
+def test_a_burst_is_late_only_until_its_workers_have_started(file):
+    outcome = simulate(bursts(2, hours=2), LARGE, RULES[file]())
+    assert outcome.in_time >= 0.8
+    assert outcome.use <= 1.8
+    assert outcome.most <= 8
+
+
+def test_workers_come_from_zero_and_go_again():
+    outcome = simulate(visits(3, hours=3), LARGE, manifests.scaled_object(), pods=0)
+    counts = [count for _, count, _ in outcome.timeline]
+    starts = [a == 0 < b for a, b in itertools.pairwise(counts)]
+    assert sum(starts) >= 2
+    assert counts.count(0) > len(counts) / 5
+    assert outcome.bulk is not None
+    assert outcome.in_time >= 0.8
