@@ -7,6 +7,7 @@ the folder benchmarks. --draw only draws.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -21,7 +22,7 @@ import venvs
 from . import costs, manifests
 from .cluster import Model
 from .controllers import Autoscaler, HorizontalPodAutoscaler, Target
-from .simulate import Fixed, optimum, simulate
+from .simulate import Fixed, KnowsLoad, optimum, simulate
 from .traces import STEP, Trace, bursts, diurnal, visits
 
 HERE = Path(__file__).resolve().parent
@@ -39,22 +40,29 @@ def model_of(measured: dict[int, float]) -> Model:
     return Model("text infilling", prices, START, slo=2 * prices[-1], timeout=TIMEOUT)
 
 
-def rules() -> Iterator[tuple[str, Autoscaler]]:
+def rules(trace: Trace, model: Model) -> Iterator[tuple[str, Autoscaler]]:
     """The autoscalers to compare, each new."""
     yield "keda.yaml", manifests.scaled_object()
-    for target in (16, 32, 128):
+    for target in (16, 64):
         yield f"keda.yaml, streamLength {target}", manifests.scaled_object(target=target)
+    yield "keda.yaml, minReplicaCount 3", manifests.scaled_object(minReplicaCount=3)
     yield "hpa.yaml", manifests.pod_autoscaler()
-    ratio = {"queue_time": Target(0.25, average=False)}
-    yield "HPA, mean queue time 0.25 s", HorizontalPodAutoscaler(ratio, 1, 8)
-    yield "HPA, 70 % busy", HorizontalPodAutoscaler({"busy": Target(0.7, average=False)}, 1, 8)
+    most = manifests.scaled_object().hpa.most
+    queue_time = {"queue_time": Target(model.slo / 8, average=False)}
+    yield "HPA, mean queue time", HorizontalPodAutoscaler(queue_time, 1, most)
+    yield "HPA, 70 % of the time at work", HorizontalPodAutoscaler({"busy": Target(0.7)}, 1, most)
+    with contextlib.suppress(ImportError):
+        from .ray_rule import RayScaling
+
+        yield "RayStreamer", RayScaling(1, most, model.slo / 8)
+    yield "knows the load, not what follows", KnowsLoad(trace, model)
 
 
 def compared(trace: Trace, model: Model) -> dict[str, Any]:
     """What each autoscaler makes of a trace, beside as many pods as the peak needs."""
-    outcomes = {name: simulate(trace, model, rule) for name, rule in rules()}
+    outcomes = {name: simulate(trace, model, rule) for name, rule in rules(trace, model)}
     peak = int(optimum(trace, model).max())
-    outcomes[f"always {peak}"] = simulate(trace, model, Fixed(peak), pods=peak)
+    outcomes["always enough for the peak"] = simulate(trace, model, Fixed(peak), pods=peak)
     return {name: dict(each.figures()) for name, each in outcomes.items()}
 
 

@@ -158,17 +158,22 @@ class Cluster:
             self.gone.append(pod)
 
     def look(self, now: float) -> Look:
-        """Return what an autoscaler may see; `queue_time` and `busy` are since the last look."""
+        """Return what an autoscaler may see.
+
+        ``queue_time`` is the mean of the requests taken since the last look, or what those that
+        wait will have waited if that is longer. ``busy`` is the mean number of pods at work.
+        """
         self.run(now)
         self.expired += self.main.expire(now - self.model.timeout)
         running = [pod for pod in (*self.pods, *self.gone[-64:]) if pod.free > now >= pod.ready]
-        ready = sum(pod.ready <= now for pod in self.pods)
-        seconds = (now - self._looked) * ready
+        waiting, seconds, taken = self.main.waiting(now), now - self._looked, self._taken
+        waited = self._waited / taken if taken else 0.0
+        will_wait = waiting / max(1, taken) * seconds / 2
         metrics: dict[str, float | None] = {
-            "main": self.main.waiting(now) + sum(pod.main for pod in running),
+            "main": waiting + sum(pod.main for pod in running),
             "bulk": self.bulk.waiting(now) + sum(pod.bulk for pod in running),
-            "queue_time": self._waited / self._taken if self._taken else 0.0,
-            "busy": min(1.0, self._busy / seconds) if seconds else 0.0,
+            "queue_time": max(waited, will_wait),
+            "busy": self._busy / seconds if seconds else 0.0,
         }
         self._looked, self._busy, self._waited, self._taken = now, 0.0, 0.0, 0
         return Look(len(self.pods), metrics)

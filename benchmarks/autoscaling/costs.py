@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -19,17 +18,17 @@ def text_infilling() -> dict[int, float]:
 
     model = ManagedBertModel()
     model.init_model()
-    return {size: _median(model.predict, ["Happy birthday to [MASK]."] * size) for size in SIZES}
+    return {size: _least(model.predict, ["Happy birthday to [MASK]."] * size) for size in SIZES}
 
 
-def _median(predict, batch) -> float:  # type: ignore[no-untyped-def]
+def _least(predict, batch) -> float:  # type: ignore[no-untyped-def]
     predict(batch)
     times, end = [], time.perf_counter() + SECONDS
     while len(times) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         predict(batch)
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return min(times)  # the rest is what else the machine does
 
 
 def interpolated(measured: dict[int, float]) -> list[float]:

@@ -146,8 +146,8 @@ def drains(here: Place) -> dict[str, Any]:
 
 def from_zero(here: Place) -> tuple[dict[str, Any], Trace, Model]:
     """Scale for two visits with a pause in between, in which the last worker ends."""
-    visit = [1.0] * 12 + [3.0] * 18 + [0.7] * 24
-    trace = Trace("visits", np.array([0.0] * 3 + visit + [0.0] * 66 + visit + [0.0] * 66), 1)
+    visits = [0.0] * 3 + [1.0] * 12 + [3.0] * 18 + [0.7] * 24 + [0.0] * 36 + [1.0] * 18 + [0.0] * 36
+    trace = Trace("visits", np.array(visits), 1)
     costs = [0.0, *(SPEED * (FIXED + EACH * n) for n in range(1, BATCH_SIZE + 1))]
     model = Model("real", costs, start=SPEED * 1.5, slo=SPEED * 1.0, timeout=SPEED * 60)
     times = trace.arrivals(model.capacity) / SPEED

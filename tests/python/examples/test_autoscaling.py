@@ -20,7 +20,7 @@ from autoscaling.controllers import (
     Scaling,
     Target,
 )
-from autoscaling.simulate import simulate
+from autoscaling.simulate import KnowsLoad, simulate
 from autoscaling.traces import bursts, diurnal, visits
 
 LARGE = Model(
@@ -98,15 +98,12 @@ def test_a_request_starts_a_worker_and_the_last_one_ends_after_the_cooldown():
 
 def test_no_worker_ends_while_the_queue_cannot_be_read_and_some_are_started():
     rule = manifests.scaled_object()
-    unknown = look(0, main=None, bulk=None)
-    decided = [rule.decide(5 * n, unknown) for n in range(60)]
-    assert decided[: rule.fallback.failures] == [0] * rule.fallback.failures
-    replicas = max(decided)
-    assert replicas == 1
-    for n in range(60, 200):
-        replicas = rule.decide(5 * n, look(replicas, main=None, bulk=None))
-    assert replicas == rule.fallback.replicas
-    assert rule.decide(1000, look(5, main=None, bulk=None)) == 5
+    unknown = {"main": None, "bulk": None}
+    failures, enough = rule.fallback.failures, rule.fallback.replicas
+    assert times(rule, *[look(0, **unknown)] * failures) == [0] * failures
+    assert max(times(rule, *[look(0, **unknown)] * 3)) == enough
+    assert times(rule, *[look(5, **unknown)] * 200) == [5] * 200
+    assert times(rule, look(0)) == [0]
 
 
 # --------------------------------------------------------------- the simulation
@@ -144,24 +141,40 @@ RULES = {"keda.yaml": manifests.scaled_object, "hpa.yaml": manifests.pod_autosca
 
 @pytest.mark.parametrize("file", RULES)
 def test_a_day_of_load_is_answered_in_time_by_few_workers(file):
-    outcome = simulate(diurnal(1, hours=3, noon=5), LARGE, RULES[file]())
-    assert outcome.in_time >= 0.99
-    assert outcome.use <= 1.5
+    outcome = simulate(diurnal(2, hours=2, noon=4), LARGE, RULES[file]())
+    assert outcome.in_time >= 0.995
+    assert outcome.use <= 1.65  # rounding up, a reserve, and the window before a worker ends
 
 
 @pytest.mark.parametrize("file", RULES)
-def test_a_burst_is_late_only_until_its_workers_have_started(file):
-    outcome = simulate(bursts(2, hours=2), LARGE, RULES[file]())
-    assert outcome.in_time >= 0.8
-    assert outcome.use <= 1.8
-    assert outcome.most <= 8
+def test_more_of_a_burst_is_in_time_than_if_the_load_of_the_moment_were_known(file):
+    """Its begin is late in any case, because workers need time to start."""
+    trace = bursts(2, hours=2)
+    outcome = simulate(trace, LARGE, RULES[file]())
+    assert outcome.in_time > simulate(trace, LARGE, KnowsLoad(trace, LARGE)).in_time + 0.05
+    assert outcome.in_time >= 0.85
+    assert outcome.use <= 2.2
+
+
+def test_a_burst_is_in_time_with_workers_in_reserve():
+    rule = manifests.scaled_object(minReplicaCount=3)
+    assert simulate(bursts(2, hours=2), LARGE, rule).in_time >= 0.94
 
 
 def test_workers_come_from_zero_and_go_again():
-    outcome = simulate(visits(3, hours=3), LARGE, manifests.scaled_object(), pods=0)
+    outcome = simulate(visits(4, hours=2), LARGE, manifests.scaled_object(), pods=0)
     counts = [count for _, count, _ in outcome.timeline]
     starts = [a == 0 < b for a, b in itertools.pairwise(counts)]
     assert sum(starts) >= 2
     assert counts.count(0) > len(counts) / 5
-    assert outcome.bulk is not None
     assert outcome.in_time >= 0.8
+    # 20 minutes of bulk work for one worker, by more of them
+    assert outcome.bulk < 600
+
+
+def test_the_replicas_of_a_ray_streamer_follow_a_day_of_load():
+    pytest.importorskip("service_streamer._ray.scaling")
+    from autoscaling.ray_rule import RayScaling
+
+    outcome = simulate(diurnal(2, hours=2, noon=4), LARGE, RayScaling(1, 8, LARGE.slo / 8))
+    assert outcome.in_time >= 0.995
