@@ -17,7 +17,7 @@ from plots import save  # sets how all pictures look
 
 LOAD, ENOUGH, PODS, QUEUE = "#d9d9d9", "#6fbf9b", "#0b6e4f", "#b23a48"
 TITLES = {
-    "diurnal": "a day",
+    "diurnal": "a day, in 12 hours",
     "bursts": "bursts, each within 10 seconds",
     "visits": "visits, nothing between them, and one bulk job",
 }
