@@ -1,7 +1,7 @@
-"""Simulates the autoscalers of examples/redis on traces of load: `python -m autoscaling`, two minutes.
+"""Simulates the autoscalers of examples/redis on traces of load, in two minutes.
 
-Measures a model, writes ../results/autoscaling.json, and draws the picture of the page. Run it in
-the folder benchmarks. --draw only draws.
+`PYTHONPATH=benchmarks python -m autoscaling` measures a model, writes results/autoscaling.json, and
+draws the picture of docs/how-to/autoscaling.md. --draw only draws.
 """
 
 from __future__ import annotations
@@ -84,16 +84,14 @@ def timeline(trace: Trace, model: Model) -> dict[str, list[float]]:
 def measure() -> dict[str, Any]:
     measured = costs.measured()
     model = model_of(measured)
-    traces = (diurnal(SEED, hours=12), bursts(SEED), visits(SEED))
+    traces = (diurnal(SEED), bursts(SEED), visits(SEED))
     return {
         "command": "python -m autoscaling",
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
         "machine": machine.describe().as_dict(),
         "commit": machine.commit(),
         "batch_seconds": measured,
-        "model": {
-            key: value for key, value in dataclasses.asdict(model).items() if key != "costs"
-        },
+        "model": {key: value for key, value in dataclasses.asdict(model).items() if key != "costs"},
         "rules": {trace.name: compared(trace, model) for trace in traces},
         "timelines": {trace.name: timeline(trace, model) for trace in traces},
     }

@@ -148,7 +148,9 @@ class HorizontalPodAutoscaler:
             begins = {each: current - self._changed(now, each.period) for each in self.up.policies}
             return min(wanted, max(current, *(each.most(n) for each, n in begins.items())))
         if wanted < current:
-            begins = {each: current - self._changed(now, each.period) for each in self.down.policies}
+            begins = {
+                each: current - self._changed(now, each.period) for each in self.down.policies
+            }
             return max(wanted, min(current, *(each.least(n) for each, n in begins.items())))
         return current
 

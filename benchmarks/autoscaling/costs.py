@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def interpolated(costs: Mapping[int, float]) -> list[float]:
     """Return the cost of every size up to the largest, as straight lines; that of size 0 is 0."""
     sizes = sorted(costs)
     all_costs = [0.0, costs[sizes[0]]]
-    for low, high in zip(sizes, sizes[1:], strict=False):
+    for low, high in itertools.pairwise(sizes):
         step = (costs[high] - costs[low]) / (high - low)
         all_costs += [costs[low] + step * n for n in range(1, high - low + 1)]
     return all_costs

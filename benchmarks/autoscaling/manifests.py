@@ -1,4 +1,4 @@
-"""Autoscalers with the parameters of the manifests in examples/redis, so that both stay the same."""
+"""Autoscalers with the parameters of the manifests in examples/redis."""
 
 from __future__ import annotations
 

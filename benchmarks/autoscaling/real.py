@@ -1,4 +1,4 @@
-"""Real workers behind a real Redis server, scaled by the rule of keda.yaml: `python -m autoscaling.real`.
+"""Scales real workers behind a Redis server by keda.yaml: `python -m autoscaling.real`.
 
 It prints how long workers take to end under load, and what came of a trace of load from zero to
 several workers and back, beside what the simulation says.
@@ -6,6 +6,7 @@ several workers and back, beside what the simulation says.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
@@ -25,10 +26,9 @@ from service_streamer import RedisStreamer
 
 from . import counted, manifests
 from .cluster import Model
-from .controllers import ScaledObject
 from .pods import Pods, queue_reader
 from .simulate import simulate
-from .traces import STEP, Trace
+from .traces import Trace
 
 BATCH_SIZE = 64
 FIXED, EACH = 0.02, 0.0008  # seconds: a batch of 64 takes 71 ms
@@ -154,13 +154,13 @@ def from_zero(here: Place) -> tuple[dict[str, Any], Trace, Model]:
     sender = threading.Thread(target=arrive, args=(here.load, times))
     sender.start()
     counts = []
-    for now in here.pods.drive(_quick(), here.read, SPEED):
+    for now in here.pods.drive(manifests.scaled_object(), here.read, SPEED):
         counts.append((round(now, 1), here.pods.replicas))
         if now > trace.duration:
             break
     sender.join()
     numbers = [count for _, count in counts]
-    starts = sum(a == 0 < b for a, b in zip(numbers, numbers[1:], strict=False))
+    starts = sum(a == 0 < b for a, b in itertools.pairwise(numbers))
     latencies = np.array(here.load.latencies)
     return (
         here.report()
@@ -177,10 +177,6 @@ def from_zero(here: Place) -> tuple[dict[str, Any], Trace, Model]:
     )
 
 
-def _quick() -> ScaledObject:
-    return manifests.scaled_object()
-
-
 def main() -> None:
     address = broker.start_server()
     with place(address) as here:
@@ -188,7 +184,10 @@ def main() -> None:
     with place(address) as here:
         measured, trace, model = from_zero(here)
         print(f"a trace of {trace.duration / SPEED:.0f} s:", json.dumps(measured))
-    print("simulated:", json.dumps(simulate(trace, model, _quick(), pods=0).figures()))
+    print(
+        "simulated:",
+        json.dumps(simulate(trace, model, manifests.scaled_object(), pods=0).figures()),
+    )
     import redis
 
     redis.Redis.from_url(f"redis://{address}").shutdown(nosave=True)

@@ -45,15 +45,15 @@ class Trace:
         return np.sort(starts + rng.uniform(0, STEP, len(starts)))
 
 
-def diurnal(seed: int, *, hours: float = 24.0, night: float = 0.3, noon: float = 6.0) -> Trace:
-    """One day from night to night, with slow random changes of 10 %."""
+def diurnal(seed: int, *, hours: float = 6.0, night: float = 0.3, noon: float = 6.0) -> Trace:
+    """A day, by default four times as fast, with slow random changes of 10 %."""
     rng = np.random.default_rng(seed)
     times = np.arange(int(hours * HOUR / STEP)) * STEP
     day = (0.5 - 0.5 * np.cos(2 * np.pi * times / (hours * HOUR))) ** 1.5
     return Trace("diurnal", (night + (noon - night) * day) * _drift(rng, len(times)), seed)
 
 
-def bursts(seed: int, *, hours: float = 8.0, base: float = 0.6, top: float = 5.0) -> Trace:
+def bursts(seed: int, *, hours: float = 4.0, base: float = 0.6, top: float = 5.0) -> Trace:
     """A low load with bursts of 3 to 12 minutes, each up to `top`, which come within 10 s."""
     rng = np.random.default_rng(seed)
     rates = np.full(int(hours * HOUR / STEP), base)
@@ -65,7 +65,7 @@ def bursts(seed: int, *, hours: float = 8.0, base: float = 0.6, top: float = 5.0
     return Trace("bursts", rates * _drift(rng, len(rates)), seed)
 
 
-def visits(seed: int, *, hours: float = 8.0, top: float = 2.5) -> Trace:
+def visits(seed: int, *, hours: float = 4.0, top: float = 2.5) -> Trace:
     """Nothing, and now and then 5 to 20 minutes of load; in between one large bulk job."""
     rng = np.random.default_rng(seed)
     rates = np.zeros(int(hours * HOUR / STEP))

@@ -192,9 +192,7 @@ class Gateway:
     def _join(self, deadline: float | None) -> bool:
         *fetchers, replier, keeper = self._threads
         self._take_until = time.monotonic() + LAST_PATIENCE
-        for fetcher, *connections in zip(
-            fetchers, self._fetching, self._taking_last, strict=True
-        ):
+        for fetcher, *connections in zip(fetchers, self._fetching, self._taking_last, strict=True):
             self._join_thread(fetcher, self._take_until - time.monotonic(), *connections)
         drained = self._skip_drain or self._drain(deadline)
         self._give_up_at = time.monotonic() + CLOSE_PATIENCE

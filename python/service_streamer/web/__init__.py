@@ -81,9 +81,7 @@ def create_app(
     """
     from ._site import Site
 
-    site = Site(
-        streamers, control, ready_queue_share, ready_without_workers=ready_without_workers
-    )
+    site = Site(streamers, control, ready_queue_share, ready_without_workers=ready_without_workers)
     try:
         from ._app import make_app
     except ImportError as error:
@@ -125,9 +123,7 @@ def flask_blueprint(
     """
     from ._site import Site
 
-    site = Site(
-        streamers, control, ready_queue_share, event_streams, ready_without_workers
-    )
+    site = Site(streamers, control, ready_queue_share, event_streams, ready_without_workers)
     try:
         from ._blueprint import make_blueprint
     except ImportError as error:

@@ -10,18 +10,21 @@ import pytest
 pytest.importorskip("yaml")
 pytest.importorskip("numpy")
 
-import autoscaling_imports  # noqa: F401
-from autoscaling import manifests
-from autoscaling.cluster import Cluster, Model
-from autoscaling.controllers import (
+from autoscaling_imports import (
+    Cluster,
     HorizontalPodAutoscaler,
+    KnowsLoad,
     Look,
+    Model,
     Policy,
     Scaling,
     Target,
+    bursts,
+    diurnal,
+    manifests,
+    simulate,
+    visits,
 )
-from autoscaling.simulate import KnowsLoad, simulate
-from autoscaling.traces import bursts, diurnal, visits
 
 LARGE = Model(
     "0.2 s and 15 ms for each item",
@@ -47,9 +50,12 @@ def times(autoscaler, *looks):
 # --------------------------------------------------- the algorithm of Kubernetes
 
 
-def hpa(*, window=0.0, up=(Policy("Percent", 1000, 15),), down=(Policy("Percent", 100, 15),)):
+ALL = Policy("Percent", 1000, 15)
+
+
+def hpa(*, window=0.0, up=(ALL,)):
     targets = {"main": Target(100), "bulk": Target(1000)}
-    return HorizontalPodAutoscaler(targets, 1, 20, Scaling(0, up), Scaling(window, down))
+    return HorizontalPodAutoscaler(targets, 1, 20, Scaling(0, up), Scaling(window, (ALL,)))
 
 
 @pytest.mark.parametrize(

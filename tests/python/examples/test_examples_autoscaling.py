@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-yaml = pytest.importorskip("yaml")
 pytest.importorskip("prometheus_client")
 
 import jsonschema
@@ -15,6 +14,8 @@ from service_streamer._measurements import Family
 from service_streamer._redis import gateway
 from service_streamer._redis.keys import Keys
 from service_streamer.metrics import _families
+
+yaml = pytest.importorskip("yaml")
 
 FOLDER = Path(__file__).parents[3] / "examples" / "redis"
 

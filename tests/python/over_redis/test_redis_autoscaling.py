@@ -14,11 +14,8 @@ pytest.importorskip("yaml")
 pytest.importorskip("numpy")
 pytest.importorskip("redis")
 
-from autoscaling_imports import BENCHMARKS
+from autoscaling_imports import BENCHMARKS, Pods, counted, manifests, queue_reader
 from redis_server import NEEDS_SERVER
-
-from autoscaling import counted, manifests
-from autoscaling.pods import Pods, queue_reader
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [*NEEDS_SERVER, pytest.mark.slow]
@@ -60,7 +57,9 @@ def test_each_unanswered_request_counts_until_its_end(length, make, workers, pro
     eventually(lambda: length() == {"main": 0, "bulk": 0})
 
 
-def test_a_request_brings_the_first_worker_and_quiet_ends_the_last_one(length, make, pods, tmp_path):
+def test_a_request_brings_the_first_worker_and_quiet_ends_the_last_one(
+    length, make, pods, tmp_path
+):
     streamer = make()
     steps = pods.drive(manifests.scaled_object(cooldownPeriod=60), length, SPEED)
     for visit in range(2):
