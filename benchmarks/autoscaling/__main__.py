@@ -27,7 +27,7 @@ from .traces import STEP, Trace, bursts, diurnal, visits
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "autoscaling.json"
-PICTURE = HERE.parents[1] / "docs" / "images" / "autoscaling.svg"
+PICTURE = HERE.parents[1] / "docs" / "how-to" / "autoscaling.svg"
 SEED = 1
 LARGER = 100  # times the cost of the measured model: one for which pods are worth their start
 START = 30.0  # s from the order of a pod until its model is loaded
@@ -70,7 +70,7 @@ def timeline(trace: Trace, model: Model) -> dict[str, list[float]]:
     """Load, pods and queue of the rule of keda.yaml on a trace."""
     outcome = simulate(trace, model, manifests.scaled_object())
     enough = optimum(trace, model)
-    shown = outcome.timeline[:: max(1, len(outcome.timeline) // 1500)]
+    shown = outcome.timeline[:: max(1, len(outcome.timeline) // 500)]
     steps = [min(int(now / STEP), len(enough) - 1) for now, _, _ in shown]
     return {
         "hours": [round(now / 3600, 4) for now, _, _ in shown],

@@ -16,7 +16,7 @@ SECONDS = 1.0  # for each size
 
 
 def measured() -> dict[int, float]:
-    """Return the seconds of a batch, by its size. Measured in a process where nothing else is."""
+    """Return the processor seconds of a batch, by its size, from a process of its own."""
     command = [sys.executable, "-m", "autoscaling.costs"]
     done = subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[1])
     return {int(size): cost for size, cost in json.loads(done.stdout).items()}
@@ -43,10 +43,10 @@ def main() -> None:
         batch = ["Happy birthday to [MASK]."] * size
         times, end = [], time.perf_counter() + SECONDS
         while len(times) < 40 or time.perf_counter() < end:
-            start = time.perf_counter()
+            start = time.thread_time()  # without what else the machine does
             model.predict(batch)
-            times.append(time.perf_counter() - start)
-        costs[size] = round(min(times), 6)  # the rest is what else the machine does
+            times.append(time.thread_time() - start)
+        costs[size] = round(min(times), 6)
     print(json.dumps(costs))
 
 
