@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .fetcher import Fetcher
+from .keys import RequestStream
+
+
+class Sharer(Protocol):
+    """A fetcher of one stream of one shard."""
+
+    stream: RequestStream
+    workers: int
+    """live workers of the stream"""
+    has_more: bool
+    """True if the last fetch got as many entries as it asked for"""
+
+    def unanswered_items(self) -> int:
+        """Return how many items of the stream are here."""
+
+    def items(self) -> float:
+        """Return about how many items the stream has, including those at workers."""
 
 
 class Room:
@@ -23,13 +38,13 @@ class Room:
     def __init__(self, batches: int, reserve: int) -> None:
         self.batches = batches
         self._reserve = reserve
-        self._fetchers: dict[bytes, list[Fetcher]] = {}
+        self._fetchers: dict[bytes, list[Sharer]] = {}
 
-    def add(self, fetcher: Fetcher) -> None:
+    def add(self, fetcher: Sharer) -> None:
         """Add a fetcher. Those of main streams are added before those of bulk streams."""
         self._fetchers.setdefault(fetcher.stream.suffix, []).append(fetcher)
 
-    def items_for(self, fetcher: Fetcher) -> float:
+    def items_for(self, fetcher: Sharer) -> float:
         """Return how many items a fetcher may fetch now. Any thread.
 
         The room is divided among the shards. Those with more than a fetch could take share what
@@ -46,7 +61,7 @@ class Room:
         sharing = sum(each.has_more for each in same) if fetcher.has_more else len(same)
         return free / sharing
 
-    def _capacity(self, fetchers: list[Fetcher]) -> float:
+    def _capacity(self, fetchers: list[Sharer]) -> float:
         workers = max(each.workers for each in fetchers)
         if workers <= 1:
             return 2 * self.batches

@@ -71,8 +71,10 @@ class ShardLink:
         self._replying = consumer.connection(self._must_give_up)
         self._keeping = consumer.connection(self._should_leave)
         fetchers = [
-            Fetcher(consumer, stream, *connections, room, self._should_stop_fetching)
-            for stream, *connections in zip(streams, self._fetching, self._taking_last, strict=True)
+            Fetcher(consumer, stream, fetching, last, room, self._should_stop_fetching)
+            for stream, fetching, last in zip(
+                streams, self._fetching, self._taking_last, strict=True
+            )
         ]
         replier = Replier(consumer, self._replying)
         self._keeper = LeaseKeeper(
