@@ -47,9 +47,7 @@ def add_to(commands: Any) -> None:
     add("--json", action="store_true", default=False, help="with --once: print them as JSON")
 
 
-def run(
-    place: str, *, prefix: str, shards: int, interval: float, once: bool, json: bool
-) -> int:
+def run(place: str, *, prefix: str, shards: int, interval: float, once: bool, json: bool) -> int:
     """Show the numbers until Ctrl-C."""
     if not interval > 0:
         raise CommandError(f"--interval must be more than 0 seconds, not {interval}")
