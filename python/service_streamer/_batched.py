@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from . import _options
+from ._messages import no_such_option
 from ._threaded import ThreadedStreamer
 from ._types import Generate, Item, P, Piece, Predict, R, Result, T, ThreadedOptions, V
 
@@ -42,7 +43,7 @@ def batched(
 
     Args:
         batch_size, max_latency, worker_timeout: as for `ThreadedStreamer`.
-        **options: its other options, except ``output``.
+        **options: its other options, except ``output`` and ``options``.
 
     Raises:
         TypeError, ValueError: an option is invalid, or it is a method that is decorated. The
@@ -58,7 +59,11 @@ def batched(
     _options.count("batch_size", batch_size)  # here, for a decorator without parentheses
     given: dict[str, Any] = {**options}
     if "output" in given:
-        raise TypeError(f"batched has no option output={given['output']!r}: a call has one item")
+        text = f"batched has no option output={given['output']!r}: a call has one item"
+        raise no_such_option(text)
+    if "options" in given:
+        text = f"batched has no option options={given['options']!r}: give it to a ThreadedStreamer"
+        raise no_such_option(text)
 
     def decorate(function: Callable[[list[Any]], Any]) -> Any:
         return BatchedFunction(function, batch_size, max_latency, worker_timeout, **given)

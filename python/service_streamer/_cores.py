@@ -8,6 +8,7 @@ import sys
 from types import FunctionType
 from typing import Any
 
+from ._machine import cpu_count
 from ._messages import see
 from ._variables import variables_of
 
@@ -40,17 +41,27 @@ def _runs_torch(predict: Any) -> bool:
     return any(module in type(part).__mro__ for part in parts)
 
 
-def complaint(worker_num: int, threads: int | None) -> str | None:
-    """Return the warning for workers of `threads` threads each; None: there are enough cores."""
-    cores = len(os.sched_getaffinity(0))
+def complaint(
+    worker_num: int,
+    threads: int | None,
+    remedy: str = "torch.set_num_threads({}) in each worker",
+) -> str | None:
+    """Return the warning for workers of `threads` threads each; None: there are enough cores.
+
+    Args:
+        worker_num: how many workers there are.
+        threads: of each.
+        remedy: what gives each worker {} threads.
+    """
+    cores = cpu_count()
     if threads is None or worker_num == 1 or worker_num * threads <= cores:
         return None
-    remedy = f"use at most worker_num={max(1, cores // threads)}"
+    less = f"use at most worker_num={max(1, cores // threads)}"
     if threads > 1:
-        remedy += f", or torch.set_num_threads({max(1, cores // worker_num)}) in each worker"
+        less += ", or " + remedy.format(max(1, cores // worker_num))
     return see(
         f"{worker_num} workers with {threads} thread{'s' if threads > 1 else ''} each share "
-        f"{cores} cores, so they wait for each other: {remedy}",
+        f"{cores} cores, so they wait for each other: {less}",
         "more-workers-than-cores",
     )
 

@@ -12,6 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._messages import wrong_option
+from ._placement import Place
+
 Device = int | str
 
 # OMP_NUM_THREADS comes first: the other libraries use it where their own variable is not set.
@@ -37,10 +40,12 @@ def check_devices(devices: Any) -> tuple[Device, ...] | None:
         return None
     if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
         if isinstance(devices, str | bytes) or not hasattr(devices, "__iter__"):
-            raise TypeError(f"cuda_devices must be a sequence such as (0, 1), not {devices!r}")
+            raise wrong_option(
+                f"cuda_devices must be a sequence such as (0, 1), not {devices!r}", TypeError
+            )
         devices = list(devices)  # a numpy range, a set, a generator
     if not devices:
-        raise ValueError(
+        raise wrong_option(
             "cuda_devices must name at least one device, not (); use None to leave the choice to "
             'the environment, or ("",) to give the workers no GPU'
         )
@@ -59,7 +64,7 @@ def _check_device(device: Any) -> Device:
         else:
             if number >= 0:
                 return number
-    raise ValueError(
+    raise wrong_option(
         'cuda_devices must hold GPU numbers, or strings such as "0", "GPU-…", "MIG-…", '
         f"not {device!r}"
     )
@@ -71,14 +76,14 @@ def device_of(devices: tuple[Device, ...] | None, worker: int) -> Device | None:
 
 
 def environment(
-    device: Device | None, worker_num: int, inherited: Mapping[str, str] = os.environ
+    device: Device | None, place: Place, inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment variables to add for a worker.
 
-    Unless OMP_NUM_THREADS is inherited, the CPUs are divided among the workers.
+    The variables of the user stay, unless the user has chosen the number of threads.
     """
     own = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
-    if "OMP_NUM_THREADS" not in inherited:
-        threads = str(max(1, len(os.sched_getaffinity(0)) // worker_num))
-        own.update({name: threads for name in THREAD_VARIABLES if name not in inherited})
+    names = [name for name in THREAD_VARIABLES if place.is_chosen or name not in inherited]
+    if place.is_chosen or "OMP_NUM_THREADS" not in inherited:
+        own.update(dict.fromkeys(names, str(place.threads)))
     return own

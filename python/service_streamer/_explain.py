@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import _explain_groups, _explain_steps, _explain_tenants
+from . import _explain_groups, _explain_places, _explain_steps, _explain_tenants
 from ._stats import EventStats, StreamerStats, WorkerStats
 
 REASONS = {
@@ -251,7 +251,7 @@ def _workers(stats: StreamerStats) -> list[str]:
     rows = [("worker processes (mean times)", list(WORKER_COLUMNS))]
     rows += [(f"  pid {worker.pid}", worker_cells(worker)) for worker in stats.worker_processes]
     lines = [f"{label:<32}" + "".join(f"{cell:>10}" for cell in cells) for label, cells in rows]
-    return ["", *lines]
+    return ["", *lines, *_explain_places.lines(stats.worker_processes)]
 
 
 def worker_cells(worker: WorkerStats) -> list[str]:

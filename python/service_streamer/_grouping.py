@@ -13,6 +13,8 @@ import pickle
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from ._messages import wrong_option
+
 KeyFunction = Callable[[Any], Hashable]
 WeightFunction = Callable[[Any], float]
 
@@ -52,7 +54,7 @@ class Grouping:
     ) -> None:
         self.max_weight = math.inf if max_weight is None else _weight("max_weight", max_weight)
         if not self.max_weight > 0:
-            raise ValueError(f"max_weight must be more than 0, not {max_weight!r}")
+            raise wrong_option(f"max_weight must be more than 0, not {max_weight!r}")
         self.padded = padded
         self._strict = strict_weight
         self._key = _function("key", key)
@@ -147,12 +149,14 @@ def _packed(kind: str, values: list[Any] | None) -> bytes | None:
 
 def _bounds(value: Any) -> list[float]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise TypeError(f"bucket must be a sequence of numbers, not {value!r}")
+        raise wrong_option(f"bucket must be a sequence of numbers, not {value!r}", TypeError)
     bounds = [_weight("a bound of bucket", bound) for bound in value]
     if not bounds or any(bound >= after for bound, after in itertools.pairwise(bounds)):
-        raise ValueError(f"bucket must have ascending numbers, not {value!r}")
+        raise wrong_option(f"bucket must have ascending numbers, not {value!r}")
     if len(bounds) >= 1 << _BUCKET_BITS:
-        raise ValueError(f"bucket must have fewer than {1 << _BUCKET_BITS} numbers, not {value!r}")
+        raise wrong_option(
+            f"bucket must have fewer than {1 << _BUCKET_BITS} numbers, not {value!r}"
+        )
     return bounds
 
 
@@ -160,7 +164,9 @@ def _function(name: str, value: Any) -> Callable[[Any], Any] | None:
     if isinstance(value, str):
         return operator.attrgetter(value)
     if value is not None and not callable(value):
-        raise TypeError(f"{name} must be a function of an item or an attribute name, not {value!r}")
+        raise wrong_option(
+            f"{name} must be a function of an item or an attribute name, not {value!r}", TypeError
+        )
     return value  # type: ignore[no-any-return]
 
 
@@ -193,9 +199,9 @@ def grouping(
 ) -> Grouping | None:
     """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
     if weight is None and max_weight is not None:
-        raise ValueError(f"max_weight={max_weight!r} needs weight")
+        raise wrong_option(f"max_weight={max_weight!r} needs weight")
     if weight is not None and max_weight is None and bucket is None:
-        raise ValueError(f"weight={weight!r} needs max_weight or bucket")
+        raise wrong_option(f"weight={weight!r} needs max_weight or bucket")
     _check_bucket(bucket, weight)
     _check_flag("padded", padded, max_weight)
     _check_flag("strict_weight", strict_weight, max_weight)
@@ -206,14 +212,14 @@ def grouping(
 
 def _check_bucket(bucket: Any, weight: Any) -> None:
     if bucket is not None and weight is None:
-        raise ValueError(f"bucket={bucket!r} needs weight")
+        raise wrong_option(f"bucket={bucket!r} needs weight")
 
 
 def _check_flag(name: str, flag: Any, max_weight: float | None) -> None:
     if not isinstance(flag, bool):
-        raise ValueError(f"{name} must be True or False, not {flag!r}")
+        raise wrong_option(f"{name} must be True or False, not {flag!r}")
     if flag and max_weight is None:
-        raise ValueError(f"{name}=True needs max_weight")
+        raise wrong_option(f"{name}=True needs max_weight")
 
 
 def worker_grouping(

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from ._errors import QueueFull
+from ._messages import missing_package
 
 
 class _Future(Protocol):
@@ -84,9 +85,7 @@ def _outputs(
 def _progress_bar(iterable: Iterable[Any]) -> Callable[[], Any]:
     try:
         from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError(
-            'map(progress=True) needs tqdm: pip install "service-streamer-ng[progress]"'
-        ) from None
+    except ImportError as error:
+        raise missing_package(error, "progress") from error
     total = len(iterable) if isinstance(iterable, Sized) else None
     return lambda: tqdm(total=total, unit="item")

@@ -22,6 +22,31 @@ def see(message: str, anchor: str) -> str:
     return f"{message}\nsee {PAGE}#{anchor}"
 
 
+def wrong_option(message: str, kind: type[Exception] = ValueError) -> Exception:
+    """Return the error of a wrong value of an option; the message has the option and the value."""
+    return kind(see(message, "a-wrong-value-of-an-option"))
+
+
+def no_such_option(message: str) -> TypeError:
+    """Return the error of an option that a class does not have; the message has the remedy."""
+    return TypeError(see(message, "an-option-of-another-streamer"))
+
+
+def missing_package(error: ImportError, extra: str, also: str = "") -> ImportError:
+    """Return the error of an import that failed, with the command that installs the package.
+
+    Args:
+        error: what the import raised.
+        extra: of this distribution.
+        also: a further package that has to be installed.
+    """
+    package = (error.name or "").partition(".")[0]
+    found = isinstance(error, ModuleNotFoundError)
+    what = f"the package {package} is missing" if found else str(error)
+    command = f"pip install 'service-streamer-ng[{extra}]' {also}".rstrip()
+    return ImportError(see(f"{what}: {command}", "a-package-is-missing"), name=error.name)
+
+
 def short(value: Any) -> str:
     """Return the repr of a value, cut if it is long; its type if it has none."""
     import reprlib  # only for a message

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_origin
 
 from ._errors import SerializationError
-from ._messages import made_by_user, see, short, warn
+from ._messages import made_by_user, see, short, warn, wrong_option
 from ._pickle import main_has_no_file
 from ._requests import Requests
 from ._unpicklable import find_guilty
@@ -196,7 +196,7 @@ def _sequence(name: str, value: Any) -> Sequence[Any]:
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        raise TypeError(f"{name} must be a list or tuple, not {value!r}")
+        raise wrong_option(f"{name} must be a list or tuple, not {value!r}", TypeError)
     return value
 
 
@@ -204,5 +204,5 @@ def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise TypeError(f"{name} must be a dict with str keys, not {value!r}")
+        raise wrong_option(f"{name} must be a dict with str keys, not {value!r}", TypeError)
     return dict(value)

@@ -1,13 +1,15 @@
-"""The message about an option that a streamer does not have: which one has it, or what is meant."""
+"""The options of a constructor: those in a file, and the message about one that does not exist."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
-from ._messages import see, short
+from ._messages import no_such_option, short, wrong_option
+from ._options_file import OptionsFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,21 +23,54 @@ _KINDS = (
 )
 
 
+REQUIRED: Any = inspect.Parameter.empty
+"""the default of a ``batch_size`` that may be in a file; for `inspect` it has none"""
+
+
 def known_options(function: Function) -> Function:
-    """Decorate a constructor or class method: the error of an unknown option has the remedy."""
-    code = function.__code__
-    known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    """Decorate a constructor, a class method or a function that has options of a streamer.
+
+    It reads the file that the call gives as ``options``. The call wins over the file. The error of
+    an unknown option has the remedy.
+    """
+    code, parameters = function.__code__, inspect.signature(function).parameters
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    own = names[names[0] in ("self", "cls") :]
+    sized = "batch_size" in own and parameters["batch_size"].default is REQUIRED
+    in_files = own[1:] if sized else own  # without the model
+    takes_all = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+
+    def check(options: Mapping[str, Any], known: Collection[str], args: tuple[Any, ...]) -> None:
+        for name, value in options.items():
+            if name not in known and (name in own or not takes_all):
+                raise unknown_option(_owner(function, args), name, value, known)
 
     @functools.wraps(function)
-    def checked(owner: Any, /, *args: Any, **options: Any) -> Any:
-        for name in options:
-            if name not in known:
-                kind = owner if isinstance(owner, type) else type(owner)
-                method = "" if kind is not owner else f".{function.__name__}"
-                raise unknown_option(f"{kind.__name__}{method}", name, options[name], known)
-        return function(owner, *args, **options)
+    def checked(*args: Any, **given: Any) -> Any:
+        file = OptionsFile.of(given.pop("options", None) if "options" in own else None)
+        taken = {*names[: len(args)], *given}
+        added = {name: value for name, value in file.values.items() if name not in taken}
+        with file.blamed(file.values):
+            check(file.values, in_files, args)
+        with file.blamed(added):
+            check(given, own, args)
+            if sized and "batch_size" not in taken and "batch_size" not in added:
+                raise wrong_option(
+                    f"{_owner(function, args)} needs batch_size, the most items of a batch: "
+                    "give it, or as options= a file that has it",
+                    TypeError,
+                )
+            return function(*args, **added, **given)
 
     return cast(Function, checked)
+
+
+def _owner(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """Return the name of the class or function, for a message."""
+    if function.__name__ == function.__qualname__:
+        return function.__name__
+    kind = args[0] if isinstance(args[0], type) else type(args[0])
+    return kind.__name__ if kind is not args[0] else f"{kind.__name__}.{function.__name__}"
 
 
 def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) -> TypeError:
@@ -56,13 +91,10 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
         remedy = f"did you mean {meant}?"
     else:
         remedy = f"its options are {', '.join(each for each in known if each[0] != '_')}"
-    text = f"{owner} has no option {name}={short(value)}: {remedy}"
-    return TypeError(see(text, "an-option-of-another-streamer"))
+    return no_such_option(f"{owner} has no option {name}={short(value)}: {remedy}")
 
 
 def _options_of(kind: str) -> Collection[str]:
-    import inspect  # only for a message
-
     return inspect.signature(getattr(sys.modules[__package__], kind)).parameters
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from ._grouping import Grouping
-from ._messages import see, warn
+from ._messages import see, warn, wrong_option
 from ._types import Output, Overflow, Policy
 
 POLICIES = get_args(Policy)
@@ -88,9 +88,11 @@ class Options:
             ValueError: a value is not possible with a `StepModel`.
         """
         if self.output != "items":
-            raise ValueError(f'output must be "items" for a StepModel, not {self.output!r}')
+            raise wrong_option(f'output must be "items" for a StepModel, not {self.output!r}')
         if self.grouping is not None and self.grouping.has_keys:
-            raise ValueError("key and bucket are not for a StepModel: its items do not share steps")
+            raise wrong_option(
+                "key and bucket are not for a StepModel, whose items share no steps: leave them out"
+            )
         if self.slo is not None:
             raise no_target_of_steps(self.slo)
         queue = self.max_queue or 1024 * self.batch_size
@@ -109,14 +111,14 @@ def count(name: str, value: Any, least: int = 1) -> int:
     except TypeError:
         number = -1
     if isinstance(value, bool) or not least <= number <= MAX_COUNT:
-        raise ValueError(f"{name} must be an int of at least {least}, not {value!r}")
+        raise wrong_option(f"{name} must be an int of at least {least}, not {value!r}")
     return number
 
 
 def duration(name: str, value: Any) -> float:
     """Return a finite number of seconds as a float; raise ValueError if invalid."""
     if not _is_real(value) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
+        raise wrong_option(f"{name} must be a finite number of seconds, at least 0, not {value!r}")
     return float(value)
 
 
@@ -132,27 +134,29 @@ def warn_of_long_latency(max_latency: float) -> None:
         )
 
 
-def no_target_of_steps(slo: float) -> ValueError:
+def no_target_of_steps(slo: float) -> Exception:
     """Return the error of a target for a `StepModel`."""
-    return ValueError(f"slo={slo} is not for a StepModel: a batch has no end")
+    return wrong_option(f"slo={slo} is not for a StepModel: a batch has no end, so leave it out")
 
 
 def _target(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a finite number of seconds, above 0, not {value!r}")
+        raise wrong_option(f"{name} must be a finite number of seconds, above 0, not {value!r}")
     return max(float(value), 1e-9)  # the core counts nanoseconds, and 0 is no target there
 
 
 def _shares(value: Any) -> dict[str, float]:
     if not isinstance(value, Mapping):
-        raise TypeError(f"tenants must be a mapping of names to shares, not {value!r}")
+        raise wrong_option(
+            f"tenants must be a mapping of names to shares, not {value!r}", TypeError
+        )
     for name, share in value.items():
         if not isinstance(name, str) or len(name) > LONGEST_TENANT:
-            raise ValueError(
+            raise wrong_option(
                 f"tenants must have names of at most {LONGEST_TENANT} characters, not {name!r}"
             )
         if not _is_real(share) or not 1 / MAX_SHARE <= share <= MAX_SHARE:
-            raise ValueError(
+            raise wrong_option(
                 f"tenants must have shares from {1 / MAX_SHARE:g} to {MAX_SHARE:g}, "
                 f"not {share!r} for {name!r}"
             )
@@ -161,7 +165,7 @@ def _shares(value: Any) -> dict[str, float]:
 
 def _multiple(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number, at least 0, not {value!r}")
+        raise wrong_option(f"{name} must be a finite number, at least 0, not {value!r}")
     return float(value)
 
 
@@ -169,7 +173,7 @@ def _ageing(value: Any) -> float | None:
     if value is None:
         return None
     if not _is_real(value) or not 1e-9 <= value < math.inf:
-        raise ValueError(
+        raise wrong_option(
             f"ageing must be a finite number of seconds, at least 1e-9, or None, not {value!r}"
         )
     return float(value)
@@ -180,7 +184,9 @@ def timeout(name: str, value: Any) -> float | None:
     if value is None:
         return None
     if not _is_real(value) or not value >= 0:
-        raise ValueError(f"{name} must be a number of seconds, at least 0, or None, not {value!r}")
+        raise wrong_option(
+            f"{name} must be a number of seconds, at least 0, or None, not {value!r}"
+        )
     return None if value == math.inf else float(value)
 
 
@@ -188,9 +194,9 @@ def address(value: Any) -> str:
     """Check the address of a server: a path, or "@name" for an abstract Unix socket name."""
     limit = 107  # bytes: the length of a Unix socket name
     if not isinstance(value, str):
-        raise TypeError(f'address must be a str, a path or "@name", not {value!r}')
+        raise wrong_option(f'address must be a str, a path or "@name", not {value!r}', TypeError)
     if value in ("", "@") or "\0" in value or len(os.fsencode(value)) > limit:
-        raise ValueError(
+        raise wrong_option(
             f'address must be a path or "@name" of at most {limit} bytes, not {value!r}'
         )
     return value
@@ -202,10 +208,10 @@ def _is_real(value: Any) -> bool:
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
+        raise wrong_option(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
 
 
 def flag(name: str, value: Any) -> None:
     """Check a bool; raise ValueError if it is none."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, not {value!r}")
+        raise wrong_option(f"{name} must be True or False, not {value!r}")

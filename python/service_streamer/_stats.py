@@ -46,6 +46,10 @@ class WorkerStats:
     """of one batch to the worker and back, without the three other times"""
     busy_time: float
     """seconds that it has worked on batches: the totals of decode, predict and encode"""
+    cpus: str | None = None
+    """the CPUs that it is bound to, such as "0-3"; None: it is not bound, or not ready yet"""
+    numa_node: int | None = None
+    """the NUMA node of these CPUs; None: there is only one here, or they are on several"""
 
     @classmethod
     def from_server(cls, values: Mapping[str, Any]) -> WorkerStats:
@@ -60,6 +64,8 @@ class WorkerStats:
             state=values["state"],
             device=about.get("device"),
             threads=about.get("threads"),
+            cpus=about.get("cpus"),
+            numa_node=about.get("numa_node"),
             batches=values["batches"],
             items=values["items"],
             **times,

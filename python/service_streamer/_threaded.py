@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
+from ._messages import wrong_option
 from ._model import check_callable, is_managed, makes_steps, name_of, warn_of_single_items
 from ._native import NativeSource, NativeWorkers
-from ._option_names import known_options
+from ._option_names import REQUIRED, known_options
 from ._options import Options, count, warn_of_long_latency
 from ._streamer import BaseStreamer
 from ._types import (
     Collate,
+    FilePath,
     Generate,
     Item,
     Output,
@@ -107,10 +109,13 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             batches are moved to the device of the module.
         worker_num: the number of threads that call ``predict_function``, also at the same time.
             More than one helps a function that releases the GIL or waits.
+        options: a TOML file with a table ``[options]``, which has more of these options, such as
+            ``batch_size``. What the call gives wins.
 
     Raises:
         TypeError: ``predict_function`` is not callable.
-        ValueError: a setting is invalid. The message names the setting and its value.
+        ValueError: a setting is invalid. The message names the setting and its value, and the file.
+        FileNotFoundError: there is no file ``options``.
         ImportError: ``collate`` or ``device`` is given, and torch is missing, or older than 2.2.
 
     Example:
@@ -165,11 +170,23 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         output: Literal["batch"],
         **options: Unpack[ThreadedOptions],
     ) -> None: ...
+    @overload  # with a file, which may set `output`
+    def __init__(
+        self: ThreadedStreamer[Any, Any, Any],
+        predict_function: Callable[[list[Any]], Any] | NativeSource | StepModel,
+        batch_size: int = ...,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        options: FilePath | None,
+        output: Output = ...,
+        **others: Unpack[ThreadedOptions],
+    ) -> None: ...
     @known_options
     def __init__(
         self,
         predict_function: Callable[[list[Any]], Any] | NativeSource | StepModel,
-        batch_size: int,
+        batch_size: int = REQUIRED,
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
         *,
@@ -192,6 +209,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         collate: Collate | None = None,
         device: str | None = None,
         worker_num: int = 1,
+        options: FilePath | None = None,
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
@@ -205,7 +223,9 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         if not makes_steps(model):
             check_callable(model, "predict_function")
         elif batched:
-            raise TypeError("collate and device are not for a StepModel")
+            raise wrong_option(
+                "collate and device are not for a StepModel: leave them out", TypeError
+            )
         if batched:
             from .torch import BatchedModel  # imported only if needed: it requires torch
 
@@ -214,12 +234,16 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         self._predict_function = model
         self._worker_num = count("worker_num", worker_num)
         if makes_steps(model) and self._worker_num != 1:
-            raise ValueError(f"worker_num={worker_num}: one thread runs a StepModel")
+            raise wrong_option(
+                f"worker_num={worker_num}: one thread runs a StepModel, so leave it out"
+            )
         if isinstance(model, NativeSource) and model.key is not None:
             if key is not None:
-                raise ValueError("key is given twice: for the model and for the streamer")
+                raise wrong_option(
+                    "key is given twice, for the model and for the streamer: leave one out"
+                )
             key = model.key
-        options = Options(
+        settings = Options(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
@@ -235,16 +259,16 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )
-        warn_of_long_latency(options.max_latency)
+        warn_of_long_latency(settings.max_latency)
         if not isinstance(model, NativeSource):
-            warn_of_single_items(model, options.batch_size, self._worker_num)
+            warn_of_single_items(model, settings.batch_size, self._worker_num)
         else:
             if self._worker_num != 1:
-                raise ValueError(
+                raise wrong_option(
                     f"worker_num={worker_num}: a native model has its own, give them to the model"
                 )
-            model.check_batch_size(options.batch_size)
-        super().__init__(options, self._make_backend(options))
+            model.check_batch_size(settings.batch_size)
+        super().__init__(settings, self._make_backend(settings))
 
     @property
     def is_native(self) -> bool:

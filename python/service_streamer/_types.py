@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
@@ -46,10 +47,13 @@ Overflow = Literal["block", "reject"]
 Output = Literal["items", "batch"]
 StartMethod = Literal["spawn", "fork", "forkserver"]
 Collate = Literal["stack", "pad"]
+Affinity = str | Sequence[str | Sequence[int]]
+Numa = Literal["auto"] | Sequence[int]
+FilePath = str | os.PathLike[str]
 
 
 class EngineOptions(TypedDict, total=False):
-    """Options of `ThreadedStreamer` and of `Streamer`, all but those that decide a type."""
+    """Options of `ThreadedStreamer` and of `Streamer`, without those that decide a type."""
 
     policy: Policy
     ageing: float | None
@@ -69,7 +73,7 @@ class EngineOptions(TypedDict, total=False):
 
 
 class ThreadedOptions(EngineOptions, total=False):
-    """The keyword-only options of `ThreadedStreamer`, except ``output``."""
+    """The keyword-only options of `ThreadedStreamer`, except ``output`` and ``options``."""
 
     collate: Collate | None
     device: str | None
@@ -77,12 +81,15 @@ class ThreadedOptions(EngineOptions, total=False):
 
 
 class ProcessesOptions(EngineOptions, total=False):
-    """The keyword-only options of `Streamer`, except ``output``."""
+    """The keyword-only options of `Streamer`, except ``output`` and ``options``."""
 
     retries: int
     worker_hang_timeout: float | None
     warmup: Sequence[Any] | None
     address: str | None
+    affinity: Affinity | None
+    numa: Numa | None
+    threads_per_worker: int | None
 
 
 class Predicting(Protocol[_Item, _Content]):

@@ -135,16 +135,14 @@ def ray_cluster():
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 8, "include_dashboard": False}  # all streamers of a run find a place
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    ray.init(
-        address=cluster.address,
-        runtime_env={"env_vars": {"PYTHONPATH": SUPPORT}},
-        log_to_driver=False,
-        configure_logging=False,
-    )
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        # Actors inherit it. With a `runtime_env`, none of the processes that Ray keeps would do.
+        patch.setenv("PYTHONPATH", SUPPORT)
+        cluster = Cluster(initialize_head=True, head_node_args=node)
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.fixture

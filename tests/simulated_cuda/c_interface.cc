@@ -3,8 +3,10 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "streams.h"
 
@@ -30,6 +32,9 @@ struct CudaEvent {
 
 constexpr int kSuccess = 0;
 constexpr int kInvalidHandle = 400;
+
+std::atomic<bool> fails = false;  // the next recording of an event
+thread_local int last_error = kSuccess;
 
 }  // namespace
 }  // namespace simulated_cuda
@@ -67,6 +72,7 @@ int cudaEventCreateWithFlags(void** event, unsigned int /*flags*/) {
 }
 
 int cudaEventRecord(void* event, void* stream) {
+  if (fails.exchange(false)) return last_error = kInvalidHandle;
   auto& own = *static_cast<CudaEvent*>(event);
   const c10::Stream on = stream_at(stream);
   if (own.device != on.device()) return kInvalidHandle;
@@ -93,6 +99,14 @@ int cudaEventDestroy(void* event) {
 
 const char* cudaGetErrorString(int /*error*/) {
   return "invalid resource handle";
+}
+
+int cudaGetLastError() {
+  return std::exchange(last_error, kSuccess);
+}
+
+void simulated_cuda_fail_next_event() {
+  fails = true;
 }
 
 }  // extern "C"

@@ -37,15 +37,21 @@ class UnownedTensor {
       : data_(tensor.is_cuda() ? within_device(tensor.data_ptr(), tensor.device()) : tensor.data_ptr()),
         sizes_(tensor.sizes().vec()),
         strides_(tensor.strides().vec()),
-        dtype_(tensor.scalar_type()) {}
+        dtype_(tensor.scalar_type()),
+        conjugated_(tensor.is_conj()) {}
 
-  at::Tensor tensor() const { return at::from_blob(data_, sizes_, strides_, at::TensorOptions().dtype(dtype_)); }
+  at::Tensor tensor() const {
+    at::Tensor tensor = at::from_blob(data_, sizes_, strides_, at::TensorOptions().dtype(dtype_));
+    tensor._set_conj(conjugated_);
+    return tensor;
+  }
 
  private:
   void* data_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::int64_t> strides_;
   at::ScalarType dtype_;
+  bool conjugated_;
 };
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,

@@ -51,6 +51,8 @@ def patch_torch(library):
     cuda.current_stream = torch.accelerator.current_stream
     cuda.synchronize = torch.accelerator.synchronize
     cuda.memory_reserved = lambda: library.simulated_cuda_reserved_bytes()
+    cuda._fail_next_event = lambda: library.simulated_cuda_fail_next_event()
+    cuda._last_error = lambda: library.cudaGetLastError()
     cuda._sleep = lambda cycles: library.simulated_cuda_sleep(cycles // 1_000_000)
     # No job may run when the libraries of torch are destroyed.
     for index in range(cuda.device_count()):

@@ -25,6 +25,7 @@ from service_streamer import (
     QueueFull,
     RecentStats,
     RedisStreamer,
+    RedisWorker,
     RequestTimeout,
     SerializationError,
     Stage,
@@ -38,8 +39,10 @@ from service_streamer import (
     WorkerInitError,
     WorkerLost,
     WorkerStats,
+    run_redis_workers_forever,
 )
 from service_streamer._streamer import BaseStreamer
+from service_streamer.hub import ModelSpec
 from service_streamer.managed_model import ManagedModel as OldManagedModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
@@ -244,6 +247,21 @@ def refused(streamer: ThreadedStreamer) -> None:
     Streamer(lengths, 64, 0.1, 1, 0)  # type: ignore[call-overload]
     Streamer.connect("@lengths", batch_size=64)  # type: ignore[call-arg]
     ManagedModel(gpu_id=1.5)  # type: ignore[arg-type]
+
+
+def options_of_processes_and_in_a_file(path: Path | None) -> None:
+    named: ThreadedStreamer[str, list[int]] = ThreadedStreamer(lengths, options="tuned.toml")
+    ThreadedStreamer(lengths, 8, policy="greedy", options=path)
+    Streamer(Lengths, mp_start_method="fork", options=Path("tuned.toml"))
+    RedisStreamer(options="tuned.toml")
+    RedisWorker(Lengths, prefix="lengths", options="tuned.toml")
+    Streamer(Lengths, 8, affinity="auto", numa="auto", threads_per_worker=2)
+    Streamer(lengths, 8, affinity=["0-3", [4, 5]])
+    RedisWorker(Lengths, 8, affinity="no_smt", numa=(0, 1))
+    run_redis_workers_forever(Lengths, options="tuned.toml")
+    ModelSpec(lengths, options="tuned.toml")
+    Stage(lengths, options="tuned.toml")
+    print(named)
 
 
 def a_client_of_redis_workers() -> StreamStats | None:

@@ -70,6 +70,37 @@ class Package final : public Program {
     check(create(&container_, static_cast<std::size_t>(options.runners), options.device.str().c_str(),
                  options.folder->c_str()));
     check(outputs(container_, &outputs_));
+    check_weights();
+  }
+
+  // A package without its weights would crash when it runs. Packages of torch before 2.13 do not tell.
+  void check_weights() const {
+    struct Weight {
+      const char* name;
+      TensorHandle tensor;
+    };
+    std::int32_t (*extract)(Container, const Weight** weights, std::size_t* count, bool use_inactive) = nullptr;
+    std::int32_t (*count)(Container, std::size_t* count) = nullptr;
+    std::int32_t (*is_folded)(Container, std::size_t index, bool* folded) = nullptr;
+    extract = reinterpret_cast<decltype(extract)>(
+        dlsym(library_, "AOTInductorModelContainerExtractConstantsMapEntries"));
+    if (extract == nullptr) return;
+    find(count, "AOTInductorModelContainerGetNumConstants");
+    find(is_folded, "AOTInductorModelContainerGetConstantFromFolded");
+    std::size_t constants = 0;
+    check(count(container_, &constants));
+    std::size_t wanted = 0;
+    for (std::size_t i = 0; i < constants; ++i) {
+      bool folded = false;  // is computed from others
+      check(is_folded(container_, i, &folded));
+      if (!folded) ++wanted;
+    }
+    const Weight* weights = nullptr;
+    std::size_t there = 0;
+    check(extract(container_, &weights, &there, false));
+    if (there == wanted) return;
+    throw std::runtime_error("the package has " + std::to_string(there) + " of its " + std::to_string(wanted) +
+                             " weights: compile it without the option aot_inductor.package_constants_in_so");
   }
 
   void close() {

@@ -32,6 +32,7 @@ class PipelinedRunner::Group final : public native::DeviceRun {
     result->tensors = runner_.compute(inputs);
     std::vector<Bytes> outputs;
     for (Tensor& tensor : result->tensors) {
+      if (tensor.is_complex()) tensor = tensor.clone();  // may be conjugated, which its bytes do not tell
       tensor = tensor.contiguous_on(runner_.torch_device_->device());
       // The memory of the inputs is reused by a later batch, so an output must not share it.
       const auto is_in = [&](const native::Collator::Tensor& input) { return lies_in(tensor, input); };

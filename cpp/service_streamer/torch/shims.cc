@@ -79,6 +79,7 @@ CudaShims find_cuda_shims() {
   cuda.find(found.event_synchronize, "cudaEventSynchronize");
   cuda.find(found.event_destroy, "cudaEventDestroy");
   cuda.find(found.error_text, "cudaGetErrorString");
+  cuda.find(found.take_last_error, "cudaGetLastError");
   return found;
 }
 
@@ -101,7 +102,9 @@ void check(std::int32_t code) {
 }
 
 void check_cuda(int code) {
-  if (code != 0) throw std::runtime_error(std::string("CUDA error: ") + cuda_shims().error_text(code));
+  if (code == 0) return;
+  cuda_shims().take_last_error();
+  throw std::runtime_error(std::string("CUDA error: ") + cuda_shims().error_text(code));
 }
 
 }  // namespace service_streamer::torch_backend

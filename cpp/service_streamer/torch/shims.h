@@ -65,6 +65,7 @@ struct CudaShims {
   int (*event_synchronize)(void* event);
   int (*event_destroy)(void* event);
   const char* (*error_text)(int error);
+  int (*take_last_error)();  // torch would report an error that was not taken as one of its own
 };
 
 const CudaShims& cuda_shims();

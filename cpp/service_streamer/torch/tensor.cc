@@ -150,6 +150,11 @@ TensorDevice Tensor::device() const {
   return device;
 }
 
+bool Tensor::is_complex() const {
+  const std::int32_t dtype = torch_dtype();
+  return dtype == torch_dtype_of(native::Dtype::kComplex64) || dtype == torch_dtype_of(native::Dtype::kComplex128);
+}
+
 std::int32_t Tensor::torch_dtype() const {
   std::int32_t dtype = 0;
   check(shims().dtype(handle_, &dtype));

@@ -60,13 +60,14 @@ class Tensor {
   std::int64_t size(std::int64_t dimension) const { return sizes()[static_cast<std::size_t>(dimension)]; }
   std::size_t bytes() const;
   TensorDevice device() const;
+  bool is_complex() const;
 
   // Views of the same memory.
   Tensor select(std::int64_t row) const;  // without the first dimension
   Tensor narrow(std::int64_t dimension, std::int64_t begin, std::int64_t size) const;
   Tensor view(Sizes sizes, Sizes strides, std::int64_t offset) const;  // offset from the first element, in elements
 
-  Tensor clone() const;
+  Tensor clone() const;  // with the numbers that they stand for, if they are conjugated
   Tensor contiguous_on(TensorDevice device, bool non_blocking = false) const;  // itself if it is that already
   Tensor empty_like(Sizes sizes, TensorDevice device) const;                   // of the same type
   void copy(const Tensor& from, bool non_blocking = false);                    // `from` is broadcast

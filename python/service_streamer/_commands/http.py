@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._messages import missing_package
 from .logs import say
 from .options import CommandError
 
@@ -34,8 +35,8 @@ class HttpServer:
             from ..web._app import make_app
             from ..web._site import Site
         except ImportError as error:
-            missing = f'{option} needs pip install "service-streamer-ng[web]" uvicorn ({error})'
-            raise CommandError(missing) from None
+            missing = missing_package(error, "web", "uvicorn")
+            raise CommandError(f"{option}: {missing}") from None
         self._make_site = Site
         self._make_app = make_app
         self._uvicorn: Any = uvicorn

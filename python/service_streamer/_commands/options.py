@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .._options_file import OptionsFile
+from .._placement import RULES
+
 Add = Callable[..., Any]
 """``add_argument`` of a parser"""
 
@@ -19,8 +22,12 @@ A second signal stops it at once.
 """
 
 
+PLACEMENT = ("affinity", "numa", "threads_per_worker")
+"""the options of `add_placement`"""
+
+
 class CommandError(Exception):
-    """The command cannot run as it was called. The message is one line; the exit code is 2."""
+    """The command cannot run as it was called. The exit code is 2."""
 
 
 def new_parser(
@@ -39,7 +46,8 @@ def new_parser(
 
 def add_model_options(add: Add) -> None:
     """Add the options of a model and its batches."""
-    add("--batch-size", type=int, default=64, help="most items per batch (64)")
+    add("--options", metavar="FILE", help="a TOML file with a table [options], such as tuned.toml")
+    add("--batch-size", type=int, help="most items per batch (64)")
     add("--max-latency", type=float, help="seconds that a request waits for others (0.1)")
     add("--policy", help="adaptive, greedy or window (adaptive)")
     add("--slo", type=float, help="seconds from arrival to output for 99 %% of the answers (none)")
@@ -60,6 +68,42 @@ def add_devices(add: Add) -> None:
     )
 
 
+class _WordOrList(argparse.Action):
+    """Keeps a single word, such as auto, as it is, and other values as a list."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        setattr(namespace, self.dest, values[0] if values[0] in RULES else values)
+
+
+def add_placement(add: Add) -> None:
+    """Add the options of the CPUs of the workers."""
+    add(
+        "--affinity",
+        action=_WordOrList,
+        nargs="+",
+        metavar="CPUS",
+        help="CPUs of each worker: auto, no_smt, or lists such as 0-3 4-7 (all)",
+    )
+    add(
+        "--numa",
+        action=_WordOrList,
+        nargs="+",
+        type=_node,
+        metavar="NODE",
+        help="NUMA node of each worker: auto, or numbers such as 0 1 (any)",
+    )
+    add(
+        "--threads-per-worker",
+        type=int,
+        metavar="N",
+        help="threads of numpy, torch and others in a worker (its part of the cores)",
+    )
+
+
+def _node(text: str) -> int | str:
+    return text if text == "auto" else int(text)
+
+
 def add_process_options(add: Add, workers: str = "worker processes (1)") -> None:
     """Add the options of worker processes and of their service.
 
@@ -69,7 +113,8 @@ def add_process_options(add: Add, workers: str = "worker processes (1)") -> None
     """
     add("--workers", "--worker-num", dest="worker_num", type=int, metavar="N", help=workers)
     add_devices(add)
-    add("--mp-start-method", default="spawn", help="spawn, fork or forkserver (spawn)")
+    add_placement(add)
+    add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add_service_options(add)
 
 
@@ -87,9 +132,7 @@ def add_service_options(add: Add) -> None:
         type=float,
         help="most seconds for one batch; then its worker is killed",
     )
-    add(
-        "--drain-timeout", type=float, default=None, help="most seconds to answer accepted requests"
-    )
+    add("--drain-timeout", type=float, help="most seconds to answer accepted requests")
     add(
         "--log-level",
         type=str.upper,
@@ -111,6 +154,23 @@ def add_service_options(add: Add) -> None:
         metavar="HOST:PORT",
         help='also serve the web interface there (needs the extra "web" and uvicorn)',
     )
+
+
+def fill_in(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """Return options of a streamer, with defaults for those that are nowhere else.
+
+    Args:
+        options: of the command line. ``options`` is the file with more of them.
+        defaults: by name.
+    """
+    given = {**OptionsFile.of(options.get("options")).values, **options}
+    return {**options, **{name: defaults[name] for name in defaults.keys() - given.keys()}}
+
+
+def flag(option: str) -> str:
+    """Return the flag of an option, for a message."""
+    name = {"worker_num": "workers", "cuda_devices": "devices"}.get(option, option)
+    return "--" + name.replace("_", "-")
 
 
 def find(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._ray.streamer import RayStreamer
 from . import logs
-from .options import ENDS, add_model_options, add_service_options, find, new_parser
+from .options import ENDS, add_model_options, add_service_options, fill_in, find, new_parser
 from .serving import serve_until_signal
 
 _EXAMPLE = """
@@ -88,7 +88,7 @@ def run(
     logs.set_up(log_level, log_format)
     target = find(model)
     serve_until_signal(
-        lambda: RayStreamer(target, name=name, **options),
+        lambda: RayStreamer(target, name=name, **fill_in(options, batch_size=64)),
         lambda streamer: f"{model} is served as {name!r}",
         http,
         drain_timeout,

@@ -8,7 +8,15 @@ from typing import Any
 from .._redis.worker import RedisWorker
 from . import logs
 from .http import http_server
-from .options import ENDS, add_model_options, add_process_options, find, new_parser, read_secret
+from .options import (
+    ENDS,
+    add_model_options,
+    add_process_options,
+    fill_in,
+    find,
+    new_parser,
+    read_secret,
+)
 
 _EXAMPLE = """
 While the broker is unreachable, it waits. It exits with code 1 if the broker rejects it (for
@@ -37,7 +45,6 @@ def add_to(commands: Any) -> None:
     add(
         *("--broker", "--redis-broker"),
         dest="redis_broker",
-        default=os.environ.get("REDIS_BROKER", "localhost:6379"),
         help="host:port or a URL (the variable REDIS_BROKER, or localhost:6379)",
     )
     add("--prefix", help="name of the queue, the same as in the clients")
@@ -57,9 +64,12 @@ def run(
 ) -> int:
     """Answer requests until a signal comes."""
     logs.set_up(log_level, log_format)
-    secret = read_secret(secret_file)
+    if secret_file is not None:
+        options["secret"] = read_secret(secret_file)
+    broker = os.environ.get("REDIS_BROKER", "localhost:6379")
+    options = fill_in(options, batch_size=64, mp_start_method="spawn", redis_broker=broker)
     with http_server(http) as server:
-        worker = RedisWorker(find(model), secret=secret, **options)
+        worker = RedisWorker(find(model), **options)
         logs.say(f"{worker} is starting")
         if server is not None:
             server.start(worker)

@@ -13,6 +13,7 @@ from .options import (
     CommandError,
     add_model_options,
     add_process_options,
+    fill_in,
     find,
     new_parser,
 )
@@ -30,9 +31,6 @@ and in each web process:
 or many models, for clients of the Open Inference Protocol or of TensorFlow Serving:
   service-streamer serve models/ --http 0.0.0.0:8000 --memory-budget 12GB
 """
-
-_DEFAULTS = {"batch_size": 64, "mp_start_method": "spawn"}
-"""options that argparse always gives"""
 
 
 def add_to(commands: Any) -> None:
@@ -69,7 +67,7 @@ def run(
     log_level: str,
     log_format: str,
     http: tuple[str, int] | None,
-    drain_timeout: float | None,
+    drain_timeout: float | None = None,
     **options: Any,
 ) -> int:
     """Serve until a signal comes."""
@@ -79,15 +77,12 @@ def run(
         raise ValueError(f"no folder {model!r}, and a model must be given as module:attribute")
     target = None if is_folder else find(model)
     if target is None or isinstance(target, ModelHub):
-        for name, default in _DEFAULTS.items():
-            if options.get(name) == default:
-                del options[name]
         return serve_hub(model, target, http=http, drain_timeout=drain_timeout, **options)
     if "address" not in options:
         raise CommandError(f"{model} is a model: give the --address of its Streamer")
     check_no_hub_options(model, options)
     serve_until_signal(
-        lambda: Streamer(target, **options),
+        lambda: Streamer(target, **fill_in(options, batch_size=64)),
         lambda streamer: f"{model} is served at {streamer.address}",
         http,
         drain_timeout,

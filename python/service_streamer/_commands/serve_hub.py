@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from .http import http_server
 from .logs import say
-from .options import Add, CommandError, host_and_port, look_in_working_folder, read_secret
+from .options import (
+    PLACEMENT,
+    Add,
+    CommandError,
+    flag,
+    host_and_port,
+    look_in_working_folder,
+    read_secret,
+)
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
@@ -61,10 +69,11 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
     Raises:
         CommandError: the extra ``hub`` is missing, or an option is not for this.
     """
-    given = {each: options.pop(each) for each in (*HUB_OPTIONS, WORKERS) if each in options}
+    own = (*HUB_OPTIONS, *PLACEMENT, WORKERS)
+    given = {each: options.pop(each) for each in own if each in options}
     if found is not None:
         if given:
-            refused = ", ".join(map(_flag, given))
+            refused = ", ".join(map(flag, given))
             raise CommandError(f"{refused}: {name} is a ModelHub, which has its own limits")
         hub: ModelHub = found
         return hub
@@ -124,7 +133,7 @@ def serve_hub(
     with http_server(monitor, "--monitor") as pages:  # it answers during the drain
         hub = open_hub(name, found, options)
         if options:
-            refused = ", ".join(map(_flag, options))
+            refused = ", ".join(map(flag, options))
             hub.close()
             raise CommandError(f"{refused}: not for a ModelHub: its models have their own options")
         serve(hub, fronts, say=say, drain_timeout=drain_timeout)
@@ -163,9 +172,4 @@ def check_no_hub_options(name: str, options: dict[str, Any]) -> None:
     """Raise CommandError if an option is for a hub only."""
     refused = [option for option in (*HUB_OPTIONS, *SERVER_OPTIONS) if option in options]
     if refused:
-        raise CommandError(f"{', '.join(map(_flag, refused))}: {name} is one model, not a ModelHub")
-
-
-def _flag(option: str) -> str:
-    name = {WORKERS: "workers", "cuda_devices": "devices"}.get(option, option)
-    return "--" + name.replace("_", "-")
+        raise CommandError(f"{', '.join(map(flag, refused))}: {name} is one model, not a ModelHub")

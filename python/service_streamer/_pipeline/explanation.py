@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from .._explain import count, duration, troubles
 from .._processes.streamer import Streamer
 from .._stats import OUTCOMES, EventStats, StreamerStats
 from .._streamer import BaseStreamer
 from .._threaded import ThreadedStreamer
+
+if TYPE_CHECKING:
+    from .._notebook import Explanation
 
 BUSY = 0.7
 """the least `Load.strain` of a stage that limits the pipeline"""
@@ -134,6 +138,21 @@ def loads_of(stages: Mapping[str, BaseStreamer], stats: PipelineStats) -> list[L
         recent = (minute, minute.seconds) if enough else (each, each.uptime)
         loads.append(Load(name, stages.get(name), each, *recent))
     return loads
+
+
+def report(name: str, stats: PipelineStats, stages: Mapping[str, BaseStreamer]) -> Explanation:
+    """Return what ``Pipeline.explain()`` tells, as text and for notebooks.
+
+    Args:
+        name: of the pipeline.
+        stats: its statistics.
+        stages: their streamers by name.
+    """
+    from .._notebook import Explanation
+
+    loads = loads_of(stages, stats)
+    shown = html(name, stats, loads, verdict(stats, loads))
+    return Explanation.of(explain(name, stats, loads), lambda: shown)
 
 
 def explain(name: str, stats: PipelineStats, loads: Sequence[Load]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,10 +19,10 @@ from .._streamer import BaseStreamer
 from .._types import Items, Overflow
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
-from .explanation import PipelineStats, explain, html, loads_of, verdict
+from .explanation import PipelineStats, loads_of, report, verdict
 from .request import StagedRequest, count_items
 from .request import join as join_pieces
-from .stage import Stage, distinct
+from .stage import Stage, distinct, make_streamers
 
 if TYPE_CHECKING:
     from .._notebook import Explanation
@@ -104,7 +104,7 @@ class Pipeline(BaseStreamer):
         if max_in_flight is None:
             max_in_flight = 4 * sum(each.capacity for each in described)
         self._max_in_flight = _options.count("max_in_flight", max_in_flight)
-        self._streamers = _make(described)
+        self._streamers = make_streamers(described)
         self._borrowed = [each.target for each in described if each.is_borrowed]
         self._names = distinct(
             [each.name or f"stage-{number}" for number, each in enumerate(described, 1)]
@@ -272,12 +272,7 @@ class Pipeline(BaseStreamer):
         return of_streamer(self, lambda: self._report()._repr_html_())
 
     def _report(self) -> Explanation:
-        from .._notebook import Explanation
-
-        name, stats = self._name(), self.stats()
-        loads = loads_of(self.stages, stats)
-        shown = html(name, stats, loads, verdict(stats, loads))
-        return Explanation.of(explain(name, stats, loads), lambda: shown)
+        return report(self._name(), self.stats(), self.stages)
 
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: which stage limits the pipeline."""
@@ -302,17 +297,3 @@ class Pipeline(BaseStreamer):
 
     def __repr__(self) -> str:
         return f"<{self._name()} {self._state.value}: max_in_flight={self._max_in_flight}>"
-
-
-def _make(stages: Sequence[Stage]) -> list[BaseStreamer]:
-    """Return the streamers of the stages. If one of them fails, close the others."""
-    made: list[BaseStreamer] = []
-    try:
-        for stage in stages:
-            made.append(stage.make_streamer())
-    except BaseException:
-        for stage, streamer in zip(stages, made, strict=False):
-            if not stage.is_borrowed:
-                streamer.close(drain=False, timeout=0)
-        raise
-    return made

@@ -8,8 +8,10 @@ from typing import Any
 
 from .. import _options
 from .._kinds import kind_for
+from .._messages import no_such_option, short, wrong_option
 from .._model import is_managed, name_of
 from .._native import NativeSource
+from .._options_file import OptionsFile
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 from ..managed_model import ManagedModel
@@ -37,9 +39,9 @@ class Stage:
 
     Args:
         target: what takes a list of items and returns one output per item.
-        batch_size: most items per call of `target`.
+        batch_size: most items per call of `target`. None: as in the file ``options``, or 1.
         workers: the number of threads or processes. Threads run at the same time only while
-            `target` releases the GIL.
+            `target` releases the GIL. None: ``worker_num`` of the file, or 1.
         processes: run a function in processes.
         name: in reports and in `Pipeline.stages`. None: the name of `target`. A lambda has none, so
             its stage is named after its position.
@@ -60,33 +62,47 @@ class Stage:
     def __init__(
         self,
         target: Any,
-        batch_size: int = 1,
+        batch_size: int | None = None,
         *,
-        workers: int = 1,
+        workers: int | None = None,
         processes: bool = False,
         name: str | None = None,
         **options: Any,
     ) -> None:
-        for option in _OF_THE_PIPELINE:
-            if option in options:
-                raise TypeError(f"{option} is an option of the Pipeline, not of a Stage")
+        file = OptionsFile.of(options.get("options"))
+        with file.blamed(file.values):
+            for option, value in {**file.values, **options}.items():
+                if option in _OF_THE_PIPELINE:
+                    text = f"a Stage has no option {option}={short(value)}: it is an option of "
+                    raise no_such_option(text + "the Pipeline")
         if "worker_num" in options:
-            raise TypeError("a Stage has the option workers, not worker_num")
+            text = f"a Stage has no option worker_num={short(options['worker_num'])}: use workers"
+            raise no_such_option(text)
         if not callable(target) and not isinstance(target, _TARGETS):
             raise TypeError(
                 "the target of a Stage must be a function, a ManagedModel class, a NativeModel "
                 f"or a streamer, not {target!r}"
             )
-        given = options or (batch_size, workers, processes) != (1, 1, False)
+        given = options or (batch_size, workers, processes) != (None, None, False)
         if given and isinstance(target, BaseStreamer):
-            raise TypeError(f"{target!r} has its own options: a Stage cannot change them")
-        if isinstance(target, NativeSource) and (workers != 1 or processes):
-            raise TypeError("a native model has its own workers: give them to the model")
+            raise wrong_option(
+                f"{target!r} has its own options: leave them out of the Stage", TypeError
+            )
+        with file.blamed(file.values):
+            size = file.values.get("batch_size", 1) if batch_size is None else batch_size
+            self._batch_size = _options.count("batch_size", size)
+            option = "worker_num" if workers is None else "workers"
+            count = file.values.get("worker_num", 1) if workers is None else workers
+            self._workers = _options.count(option, count)
+        if isinstance(target, NativeSource) and (self._workers != 1 or processes):
+            raise wrong_option(
+                f"workers={self._workers} and processes={processes!r} are not for a native model: "
+                "give its own option workers to the model",
+                TypeError,
+            )
         if name is not None and not _is_name(name):
-            raise ValueError(f"name must be a str without '/', not {name!r}")
+            raise wrong_option(f"name must be a str without '/', not {name!r}")
         self.target = target
-        self._batch_size = _options.count("batch_size", batch_size)
-        self._workers = _options.count("workers", workers)
         _options.flag("processes", processes)
         self._processes = processes or is_managed(target)
         self._options = options
@@ -120,7 +136,8 @@ class Stage:
             if option not in inspect.signature(kind).parameters:
                 of_processes = option in inspect.signature(Streamer).parameters
                 hint = ": it needs processes=True" if of_processes else ""
-                raise TypeError(f"{self!r} has no option {option}{hint}")
+                text = f"{self!r} has no option {option}={short(self._options[option])}{hint}"
+                raise no_such_option(text)
         return kind(self.target, self._batch_size, worker_num=self._workers, **self._options)
 
     def __repr__(self) -> str:
@@ -147,3 +164,17 @@ def distinct(names: Sequence[str]) -> list[str]:
             name = f"{given}-{number}"
         taken.append(name)
     return taken
+
+
+def make_streamers(stages: Sequence[Stage]) -> list[BaseStreamer]:
+    """Return the streamers of the stages. If one of them fails, close the others."""
+    made: list[BaseStreamer] = []
+    try:
+        for stage in stages:
+            made.append(stage.make_streamer())
+    except BaseException:
+        for stage, streamer in zip(stages, made, strict=False):
+            if not stage.is_borrowed:
+                streamer.close(drain=False, timeout=0)
+        raise
+    return made

@@ -1,6 +1,6 @@
 """The log lines about the processes of one streamer.
 
-Their extra fields are listed in docs/guide/log-records.md.
+Their extra fields are listed in docs/guide/monitoring/log-records.md.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from .. import _core, _cuda, _lifecycle, _options
 from .._backend import join_in_background, make_engine
 from .._devices import Device
+from .._messages import wrong_option
 from .._model import Model, makes_steps
 from .._options import Options
+from .._placement import Placement
 from .._types import StartMethod
 from .._waiting import callbacks, greenlets, threads
 from .._waiting.timeouts import countdown
@@ -35,6 +37,8 @@ class ProcessOptions:
     """number of worker processes"""
     devices: tuple[Device, ...] | None = None
     """their GPUs, round-robin"""
+    placement: Placement = dataclasses.field(default_factory=Placement)
+    """their CPUs and threads"""
     start_method: StartMethod = "spawn"
     """how processes are started: one of START_METHODS"""
     retries: int = 1
@@ -51,7 +55,9 @@ class ProcessOptions:
         set_field(self, "retries", _options.count("retries", self.retries, least=0))
         hang_timeout = _options.timeout("worker_hang_timeout", self.hang_timeout)
         if hang_timeout == 0:
-            raise ValueError("worker_hang_timeout must be more than 0 seconds, or None")
+            raise wrong_option(
+                f"worker_hang_timeout must be more than 0 seconds, or None, not {hang_timeout}"
+            )
         set_field(self, "hang_timeout", hang_timeout)
         if self.address is not None:
             _options.address(self.address)
@@ -101,6 +107,7 @@ class Processes:
         starter = Starter(
             process_options.start_method,
             process_options.devices,
+            process_options.placement,
             budget=options.budget,
             output_batch=options.output == "batch",
             inline=inline,

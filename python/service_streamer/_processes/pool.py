@@ -189,7 +189,7 @@ class Pool:
         if worker.device not in (None, "") or self._checked == count:
             return
         self._checked = count
-        if (text := _cores.complaint(count, threads)) is not None:
+        if (text := _cores.complaint(count, threads, "threads_per_worker={}")) is not None:
             self._log.cores(text, count, threads)
 
     def _is_gone(self, worker: Worker, had_batch: bool, hung: bool) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .. import _devices
 from .._model import Model
+from .._placement import Placement
 from .._types import StartMethod
 from .._waiting.threads import original
 from . import descriptors
@@ -63,6 +64,7 @@ class Starter:
         self,
         method: str,
         devices: tuple[_devices.Device, ...] | None,
+        placement: Placement,
         *,
         budget: float | None,
         output_batch: bool,
@@ -71,6 +73,7 @@ class Starter:
     ) -> None:
         self._start = {"spawn": _spawn, "fork": _fork, "forkserver": _from_forkserver}[method]
         self._devices = devices
+        self._placement = placement
         self._budget = budget
         self._output_batch = output_batch
         self._inline = inline
@@ -87,17 +90,19 @@ class Starter:
         from . import worker_main
 
         device = _devices.device_of(self._devices, index)
+        place = self._placement.of(index, worker_num)
         job = worker_main.Job(
             name=f"service-streamer-worker-{index}",
             owner=os.getpid(),
             device=device,
+            place=place,
             batch_size=batch_size,
             budget=self._budget,
             output_batch=self._output_batch,
             inline=self._inline,
             relay=self._relay,
         )
-        variables = _devices.environment(device, worker_num)
+        variables = _devices.environment(device, place)
         with descriptors.no_fork:
             ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
             descriptors.close_in_children(ours.fileno())

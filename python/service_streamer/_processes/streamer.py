@@ -9,11 +9,15 @@ from .. import _options
 from .._devices import check_devices
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._model import AnyModel, check_model, warn_of_single_items
-from .._option_names import known_options
+from .._option_names import REQUIRED, known_options
 from .._options import Options
+from .._placement import Placement
 from .._types import (
+    Affinity,
+    FilePath,
     Generate,
     Item,
+    Numa,
     Output,
     Overflow,
     P,
@@ -85,6 +89,14 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         address: where other processes `connect`: a path, or "@name" for an abstract socket name.
             Only processes of the same user can connect. None: a generated name. If this process is
             killed, the file of a path remains until the next Streamer with that address.
+        affinity: the CPUs that each worker runs on. "auto": cores of its own, as few NUMA nodes as
+            possible; "no_smt": the same without SMT siblings; or CPUs for each worker, round-robin,
+            such as ["0-3", "4-7"]. None: all.
+        numa: the NUMA node of each worker, round-robin, such as [0, 1]; "auto": one after the
+            other. None: as ``affinity`` says. With one node, nothing happens.
+        threads_per_worker: threads of the libraries that compute in a worker. None: as
+            OMP_NUM_THREADS says, or the cores of the worker.
+        options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
         TypeError, ValueError: a setting is invalid. The message names the setting and its value.
@@ -175,11 +187,29 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         output: Literal["batch"],
         **options: Unpack[ProcessesOptions],
     ) -> None: ...
+    @overload  # with a file, which may set `output`
+    def __init__(
+        self: Streamer[Any, Any, Any],
+        predict_function_or_model: AnyModel,
+        batch_size: int = ...,
+        max_latency: float = ...,
+        worker_num: int = ...,
+        cuda_devices: Sequence[int | str] | None = ...,
+        model_init_args: Sequence[Any] | None = ...,
+        model_init_kwargs: Mapping[str, Any] | None = ...,
+        wait_for_worker_ready: bool = ...,
+        mp_start_method: StartMethod = ...,
+        worker_timeout: float | None = ...,
+        *,
+        options: FilePath | None,
+        output: Output = ...,
+        **others: Unpack[ProcessesOptions],
+    ) -> None: ...
     @known_options
     def __init__(
         self,
         predict_function_or_model: AnyModel,
-        batch_size: int,
+        batch_size: int = REQUIRED,
         max_latency: float = 0.1,
         worker_num: int = 1,
         cuda_devices: Sequence[int | str] | None = None,
@@ -209,9 +239,13 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
         address: str | None = None,
+        affinity: Affinity | None = None,
+        numa: Numa | None = None,
+        threads_per_worker: int | None = None,
+        options: FilePath | None = None,
     ) -> None:
         unguarded.check()
-        options = Options(
+        settings = Options(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
@@ -227,19 +261,20 @@ class Streamer(WorkerControl[Item, Result, Piece]):
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )
-        _options.warn_of_long_latency(options.max_latency)
+        _options.warn_of_long_latency(settings.max_latency)
         process_options = ProcessOptions(
             worker_num=worker_num,
             devices=check_devices(cuda_devices),
+            placement=Placement(affinity, numa, threads_per_worker),
             start_method=mp_start_method,
             retries=retries,
             hang_timeout=worker_hang_timeout,
             address=address,
         )
         model = check_model(predict_function_or_model, model_init_args, model_init_kwargs, warmup)
-        warn_of_single_items(model.source, options.batch_size, process_options.worker_num)
+        warn_of_single_items(model.source, settings.batch_size, process_options.worker_num)
         self._start_method = mp_start_method
-        self._open(options, Processes(options, process_options, self._version(model)))
+        self._open(settings, Processes(settings, process_options, self._version(model)))
         if wait_for_worker_ready:
             try:
                 self.wait_ready()

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _cores, _lifecycle
 from .._model import Model, makes_steps
+from .._placement import Place
 from .._worker import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
 
@@ -43,6 +44,7 @@ class Job:
     owner: int
     """the pid of the process that has the engine"""
     device: int | str | None
+    place: Place
     batch_size: int
     budget: float | None
     """the time budget of `_worker.isolate`; None: errors are not isolated"""
@@ -74,10 +76,11 @@ class Worker(BaseProcess):
 
                 remote.use_relay(job.relay)
             with _reporting(link):
+                job.place.limit_torch()
                 predict = self._model.load(job.device, job.batch_size)
             name = self._model.name
             del self._model  # frees init arguments and warm-up items
-            link.send_ready(_about(predict))
+            link.send_ready(_about(predict, job.place))
             if makes_steps(predict):
                 from .._steps.worker_loop import WorkerLoop  # only needed here
 
@@ -102,6 +105,7 @@ def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[
     threading.main_thread().name = "MainThread"  # not the name of the forking thread
     _reset_signal_handlers()
     os.environ.update(variables)
+    job.place.enter()
     link = _open(fd, parent, job.output_batch, job.inline)
     if link is None or link.receive_setup() is None:
         return 0
@@ -140,6 +144,7 @@ def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int |
     try:
         with _reporting(link):
             preparation, job, packed = pickle.loads(setup)
+            job.place.enter()  # before modules of the user start threads
             spawn.prepare(preparation)
             model = pickle.loads(packed)
     except SystemExit:
@@ -180,9 +185,10 @@ def _reporting(link: _core.WorkerLink) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def _about(predict: Any) -> str:
+def _about(predict: Any, place: Place) -> str:
     return json.dumps(
         {
+            **place.about(),
             "pid": os.getpid(),
             "device": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "threads": os.environ.get("OMP_NUM_THREADS"),

@@ -2,7 +2,7 @@
 
 A payload is the pickle of one value, or, if its buffers have `LARGE` bytes or more, a place in an
 object of the store. All large values of a message are in one object: a list of their pickles, each
-with its buffers, which Ray copies once. Whoever reads it maps that memory and copies nothing.
+with its buffers, which Ray copies once. A reader maps that memory and copies nothing.
 
 In memory a payload in the store is ``(ref, place)``. In a message it is ``(number, place)``, and
 the references travel beside it, so that Ray counts them.

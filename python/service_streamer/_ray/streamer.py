@@ -11,10 +11,10 @@ from .._errors import StreamerError
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._messages import see
 from .._model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
-from .._option_names import known_options
+from .._option_names import REQUIRED, known_options
 from .._options import Options
 from .._streamer import BaseStreamer
-from .._types import Item, Output, Overflow, Piece, Policy, Result
+from .._types import FilePath, Item, Output, Overflow, Piece, Policy, Result
 from .._waiting import greenlets
 from .settings import RaySettings, Replicas
 
@@ -30,7 +30,7 @@ MAX_QUEUE = 65_536  # items that are sent and not answered
 class RayStreamer(BaseStreamer[Item, Result, Piece]):
     """Collects the requests of many callers into batches for a model in actors of a Ray cluster.
 
-    It has the methods of `ThreadedStreamer`, except `stream` and `record`. Ray places the replicas
+    It has the methods of `ThreadedStreamer`, except `stream`. Ray places the replicas
     of the model on nodes with the resources that they need. One more actor, the owner, forms the
     batches; replicas take them when they are idle. If no Ray is running, the constructor starts one
     on this machine, as ``ray.init()`` does. Every node must have this package.
@@ -73,6 +73,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, tenants,
             max_queue_per_tenant, overflow, slo, output, isolate_errors, isolation_budget: as for
             `ThreadedStreamer`. ``key`` and ``weight`` run in the process of the caller.
+        options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
         ImportError: the extra ``ray`` is not installed.
@@ -95,7 +96,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
     def __init__(
         self,
         predict_function_or_model: AnyModel,
-        batch_size: int,
+        batch_size: int = REQUIRED,
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
         *,
@@ -129,8 +130,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         output: Output = "items",
         isolate_errors: bool = True,
         isolation_budget: float = 8,
+        options: FilePath | None = None,
     ) -> None:
-        options = Options(
+        of_engine = Options(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
@@ -146,7 +148,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )
-        _options.warn_of_long_latency(options.max_latency)
+        _options.warn_of_long_latency(of_engine.max_latency)
         settings = RaySettings(
             replicas=replicas,
             target_queue_time=target_queue_time,
@@ -163,16 +165,16 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             what = name_of(predict_function_or_model)
             raise TypeError(f"a RayStreamer runs no StepModel such as {what}: use a Streamer")
         model = check_model(predict_function_or_model, model_init_args, model_init_kwargs, warmup)
-        warn_of_single_items(model.source, options.batch_size, settings.most)
+        warn_of_single_items(model.source, of_engine.batch_size, settings.most)
         from . import cluster, starting  # Ray is an extra
 
         cluster.connect(ray_address)
         shown = f"{type(self).__name__}({model.name})"
         if overflow == "block" and max_queue is not None:
-            window = max_queue + options.batch_size * settings.most
+            window = max_queue + of_engine.batch_size * settings.most
         else:  # the owner refuses what is too much
             window = MAX_QUEUE
-        self._open(options, starting.start(model, options, settings), shown, True, window)
+        self._open(of_engine, starting.start(model, of_engine, settings), shown, True, window)
 
     @classmethod
     @known_options

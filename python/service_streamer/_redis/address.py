@@ -10,6 +10,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
+from .._messages import wrong_option
 from .raw_connections import native_class
 
 PORTS = {"redis": 6379, "sentinel": 26379, "cluster": 6379}
@@ -53,7 +54,7 @@ class Address:
 
     def __init__(self, broker: str, key: bytes) -> None:
         if not isinstance(broker, str):
-            raise TypeError(f"{HELP}, not {broker!r}")
+            raise wrong_option(f"{HELP}, not {broker!r}", TypeError)
         self.text = without_password(broker)
         """the argument without its password, for messages"""
         scheme, _, rest = broker.rpartition("://")
@@ -62,7 +63,7 @@ class Address:
         hosts: list[tuple[str, int]] = []
         self._service = ""
         if (not scheme and not rest.partition(":")[0]) or not rest:
-            raise ValueError(f"{HELP}, not {self.text!r}")
+            raise wrong_option(f"{HELP}, not {self.text!r}")
         if scheme in ("", "redis", "rediss"):
             url = f"{scheme or 'redis'}://{rest}"
         elif scheme == "unix":
@@ -71,15 +72,15 @@ class Address:
             self.kind = match[2]
             url, hosts = self._several(match[1], rest)
         else:
-            raise ValueError(f"{HELP}, not {self.text!r}")
+            raise wrong_option(f"{HELP}, not {self.text!r}")
         try:
             self._server = _server(url)
             _check_timeouts(self._server.options)
             _check_files(self._server.options)
         except TypeError as error:  # an unknown or invalid option
-            raise ValueError(f"{HELP}, not {self.text!r}: {error}") from None
+            raise wrong_option(f"{HELP}, not {self.text!r}: {error}") from None
         except ValueError:  # its text may contain part of the password
-            raise ValueError(f"{HELP}, not {self.text!r}") from None
+            raise wrong_option(f"{HELP}, not {self.text!r}") from None
         self._hosts = hosts
 
     @property
@@ -113,10 +114,10 @@ class Address:
         parts = path.split("/") if path else []
         if self.kind == "sentinel":
             if not parts or not parts[0]:
-                raise ValueError(f"{HELP}, not {self.text!r}: the service is missing")
+                raise wrong_option(f"{HELP}, not {self.text!r}: the service is missing")
             self._service = urllib.parse.unquote(parts.pop(0))
         elif parts and parts not in (["0"], [""]):
-            raise ValueError(f"a Redis Cluster has only database 0, not the one in {self.text!r}")
+            raise wrong_option(f"a Redis Cluster has only database 0, not the one in {self.text!r}")
         # "host" is a placeholder
         url = f"{scheme}://{user}{at}host/{'/'.join(parts)}{question}{query}"
         return url, hosts
@@ -197,5 +198,5 @@ def _host(name: str, port: int, shown: str) -> tuple[str, int]:
     except ValueError:
         host, given = None, None
     if not host:
-        raise ValueError(f"{HELP}, not {shown!r}")
+        raise wrong_option(f"{HELP}, not {shown!r}")
     return host, port if given is None else given

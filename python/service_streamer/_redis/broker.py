@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._errors import BrokerError
+from .._messages import missing_package
 
 try:
     from redis.exceptions import ReadOnlyError
     from redis.exceptions import ResponseError as ResponseError
 except ImportError as _error:
-    raise ImportError(
-        "the package redis is missing: pip install 'service-streamer-ng[redis]'"
-    ) from _error
+    raise missing_package(_error, "redis") from _error
 
 from .address import Address, Ask, Server
 from .clock import Clock

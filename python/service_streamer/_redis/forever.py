@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._model import AnyModel
-from .._types import StartMethod
+from .._option_names import REQUIRED, known_options
+from .._types import FilePath, StartMethod
 from .worker import RedisWorker
 
 
+@known_options
 def run_redis_workers_forever(
     model_class: AnyModel,
-    batch_size: int,
+    batch_size: int = REQUIRED,
     max_latency: float = 0.1,
     worker_num: int = 1,
     cuda_devices: Sequence[int | str] | None = None,
@@ -21,7 +23,9 @@ def run_redis_workers_forever(
     mp_start_method: StartMethod = "spawn",
     model_init_args: Sequence[Any] | None = None,
     model_init_kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
+    *,
+    options: FilePath | None = None,
+    **others: Any,
 ) -> None:
     """Create a `RedisWorker` and call its `run_forever`.
 
@@ -45,5 +49,5 @@ def run_redis_workers_forever(
         worker_num=worker_num,
         cuda_devices=cuda_devices,
         mp_start_method=mp_start_method,
-        **options,
+        **others,
     ).run_forever()

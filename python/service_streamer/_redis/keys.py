@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from .._messages import wrong_option
+
 
 class RequestStream(NamedTuple):
     """A stream of the queue.
@@ -37,7 +39,7 @@ class Keys:
 
     def __init__(self, prefix: Any = "") -> None:
         if not isinstance(prefix, str) or "{" in prefix or "}" in prefix:
-            raise ValueError(f"prefix must be a str without braces, not {prefix!r}")
+            raise wrong_option(f"prefix must be a str without braces, not {prefix!r}")
         self.prefix = prefix
         tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
         self.queue = tag + b"q"

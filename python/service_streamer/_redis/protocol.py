@@ -8,6 +8,7 @@ import struct
 from typing import Any, NamedTuple
 
 from .. import _core
+from .._messages import wrong_option
 from .keys import Keys as Keys
 
 VERSION = 1
@@ -79,7 +80,7 @@ class Signer:
         if isinstance(secret, str):
             secret = secret.encode()
         if not isinstance(secret, bytes) or not secret:
-            raise ValueError("secret must be a str or bytes, not empty, or None")
+            raise wrong_option("secret must be a str or bytes with at least one character, or None")
         self._base = hmac.new(secret, digestmod=hashlib.sha256)
 
     def seal(self, key: bytes, message: bytes) -> bytes:

@@ -7,13 +7,13 @@ from typing import NoReturn
 
 from .._backend import Backend
 from .._grouping import KeyFunction, WeightFunction, client_grouping
-from .._messages import see
+from .._messages import no_such_option
 from .._model import name_of
 from .._option_names import known_options
 from .._options import Options
 from .._stats import StreamerStats
 from .._streamer import BaseStreamer
-from .._types import Item, Output, Overflow, Piece, Result
+from .._types import FilePath, Item, Output, Overflow, Piece, Result
 from .explanation import explain, verdict
 
 
@@ -52,6 +52,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         key, weight, bucket: as for `ThreadedStreamer`, the same in all clients. The workers have
             ``max_weight`` and the same ``bucket``.
         secret: a str or bytes, the same as in the workers. None: messages are not signed.
+        options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
         ImportError: the extra ``redis`` is not installed.
@@ -80,18 +81,16 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
         secret: str | bytes | None = None,
+        options: FilePath | None = None,
     ) -> None:
         from .client import RedisOptions  # redis-py is an extra
 
         if callable(redis_broker):
-            raise TypeError(
-                see(
-                    f"a RedisStreamer runs no model, but got {name_of(redis_broker)}: give the "
-                    "model to a RedisWorker, and here only the broker and the prefix",
-                    "an-option-of-another-streamer",
-                )
+            raise no_such_option(
+                f"a RedisStreamer runs no model, but got {name_of(redis_broker)}: give the "
+                "model to a RedisWorker, and here only the broker and the prefix"
             )
-        options = Options(
+        settings = Options(
             batch_size=batch_size,
             worker_timeout=worker_timeout,
             max_queue=max_queue,
@@ -101,7 +100,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         )
         self._redis_options = RedisOptions(redis_broker, prefix, secret)
         self._shown = f"{type(self).__name__}({prefix!r})"
-        super().__init__(options, self._make_backend(options))
+        super().__init__(settings, self._make_backend(settings))
 
     def explain(self) -> str:
         """Return a report: times, failures, the queue at the broker, its workers, and one hint."""

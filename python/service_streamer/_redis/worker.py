@@ -16,12 +16,13 @@ from .. import _devices, _options
 from .._errors import StreamerError
 from .._grouping import worker_grouping
 from .._model import AnyModel, check_model, pack
-from .._option_names import known_options
+from .._option_names import REQUIRED, known_options
 from .._options import Options
+from .._placement import Placement
 from .._processes import unguarded
 from .._processes.owner import Processes, ProcessOptions
 from .._processes.start import Version
-from .._types import Policy, StartMethod
+from .._types import Affinity, FilePath, Numa, Policy, StartMethod
 from .._waiting import greenlets
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class RedisWorker:
         warmup: items that each process predicts before its first request.
         drain_timeout: most seconds that `close` waits until the fetched requests are answered.
             None: no limit.
+        affinity, numa, threads_per_worker: the CPUs of the processes, as for `Streamer`.
+        options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
         TypeError, ValueError: a setting is invalid. The message names the setting and its value.
@@ -92,7 +95,7 @@ class RedisWorker:
     def __init__(
         self,
         model_class: AnyModel,
-        batch_size: int,
+        batch_size: int = REQUIRED,
         max_latency: float = 0.1,
         redis_broker: str = "localhost:6379",
         prefix: str = "",
@@ -116,6 +119,10 @@ class RedisWorker:
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
         drain_timeout: float | None = None,
+        affinity: Affinity | None = None,
+        numa: Numa | None = None,
+        threads_per_worker: int | None = None,
+        options: FilePath | None = None,
         _claim_after: float | None = None,
     ) -> None:
         from .broker import Broker
@@ -136,6 +143,7 @@ class RedisWorker:
         self._process_options = ProcessOptions(
             worker_num=worker_num,
             devices=_devices.check_devices(cuda_devices),
+            placement=Placement(affinity, numa, threads_per_worker),
             start_method=mp_start_method,
             retries=retries,
             hang_timeout=worker_hang_timeout,

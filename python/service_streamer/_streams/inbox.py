@@ -16,6 +16,7 @@ from .._errors import (
     WorkerLost,
 )
 from .._future import Future
+from .._messages import wrong_option
 from .._waiting.threads import original
 
 LATE = 2.0  # s without a piece, after which the rest of an ended request is lost
@@ -276,5 +277,5 @@ class Inbox:
 def check(buffer: Any) -> int:
     """Validate the number of pieces that are kept for a reader."""
     if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
-        raise ValueError(f"buffer must be a positive int, not {buffer!r}")
+        raise wrong_option(f"buffer must be a positive int, not {buffer!r}")
     return buffer

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from .. import _options
 from .._backend import Backend
 from .._errors import StreamerError
+from .._messages import wrong_option
 from .._waiting import greenlets
 from ._chrome import to_chrome
 
@@ -52,7 +53,7 @@ class Recorder:
         self._seconds = _seconds(seconds)
         self._max_events = _options.count("max_events", max_events)
         if self._max_events > MOST_EVENTS:
-            raise ValueError(f"max_events must be at most {MOST_EVENTS}, not {max_events!r}")
+            raise wrong_option(f"max_events must be at most {MOST_EVENTS}, not {max_events!r}")
         self._number = 0
         self._pid = 0
         self._file: BinaryIO | None = None
@@ -131,5 +132,5 @@ def _finish(backend: Backend, number: int) -> bytes:
 def _seconds(value: float) -> float:
     seconds = _options.timeout("seconds", value)
     if seconds is None or not 0 < seconds <= LONGEST:
-        raise ValueError(f"seconds must be more than 0 and at most {LONGEST:g}, not {value!r}")
+        raise wrong_option(f"seconds must be more than 0 and at most {LONGEST:g}, not {value!r}")
     return seconds

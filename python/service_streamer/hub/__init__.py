@@ -37,8 +37,8 @@ from __future__ import annotations
 from ._errors import ModelLoadError, ModelTooLarge, NoRoomForModel, UnknownModel
 from ._handle import ModelHandle
 from ._hub import ModelHub
-from ._models import CanaryStatus, ModelStatus, VersionStatus
 from ._spec import ModelSpec
+from ._status import CanaryStatus, ModelStatus, VersionStatus
 from ._tensor_spec import TensorSpec
 
 __all__ = [

@@ -9,18 +9,22 @@ from typing import Any, NoReturn
 
 from .. import _options
 from .._future import Future
+from .._messages import wrong_option
 from .._pipeline.request import Piece
+from .._types import Affinity, Numa
 from .._waiting import greenlets
 from .._waiting.timeouts import countdown
 from ._handle import ModelHandle
 from ._loader import Loader
 from ._lobby import Lobby
 from ._memory import parse_bytes
-from ._models import Model, ModelStatus, Version
+from ._models import Model, Version
 from ._names import Names, check_name
 from ._releases import Releases
 from ._room import Limits
+from ._sharing.workers import shared_workers
 from ._spec import ModelSpec
+from ._status import ModelStatus
 
 
 class ModelHub(Releases):
@@ -47,6 +51,7 @@ class ModelHub(Releases):
         load_threads: most models that are loaded at the same time.
         workers: most worker processes for the models that may share one; see `ModelSpec`. None:
             each model that runs in worker processes has its own.
+        affinity, numa, threads_per_worker: the CPUs of these ``workers``, as for `Streamer`.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
@@ -70,6 +75,9 @@ class ModelHub(Releases):
         gpu_memory_budget: int | str | None = None,
         load_threads: int = 2,
         workers: int | None = None,
+        affinity: Affinity | None = None,
+        numa: Numa | None = None,
+        threads_per_worker: int | None = None,
     ) -> None:
         limits = Limits(
             None if max_loaded is None else _options.count("max_loaded", max_loaded),
@@ -81,12 +89,13 @@ class ModelHub(Releases):
         for name, spec in models.items():
             check_name(name)
             if not isinstance(spec, ModelSpec):
-                raise TypeError(f"model {name!r} must be a ModelSpec, not {spec!r}")
+                raise wrong_option(f"model {name!r} must be a ModelSpec, not {spec!r}", TypeError)
             model = self._models[name] = Model(name, spec.pin)
             model.add(1, spec)
         self._handles: dict[str, ModelHandle] = {}
-        count = None if workers is None else _options.count("workers", workers)
-        self._loader = Loader(limits, _options.count("load_threads", load_threads), count)
+        threads = _options.count("load_threads", load_threads)
+        placement = {"affinity": affinity, "numa": numa, "threads_per_worker": threads_per_worker}
+        self._loader = Loader(limits, threads, shared_workers(workers, placement))
         self._was_ready = False
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():

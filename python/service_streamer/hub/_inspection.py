@@ -9,7 +9,8 @@ from .._errors import StreamerError
 from .._stats import StreamerStats
 from .._threaded import ThreadedStreamer
 from .._types import Policy
-from ._models import Alias, VersionStatus
+from ._models import Alias
+from ._status import VersionStatus
 
 if TYPE_CHECKING:
     from .._options import Options

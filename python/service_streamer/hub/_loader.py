@@ -29,9 +29,9 @@ class Loader(Budget):
     Any thread may call the methods. Only `drain`, `unload`, `wait` and `close` block.
     """
 
-    def __init__(self, limits: Limits, threads: int, workers: int | None) -> None:
+    def __init__(self, limits: Limits, threads: int, workers: SharedWorkers | None) -> None:
         super().__init__(limits, threads)
-        self._workers = None if workers is None else SharedWorkers(workers)
+        self._workers = workers
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
         self.observers: list[Callable[[Version, BaseStreamer], None]] = []

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from .. import _cuda
 from .._errors import StreamerError
+from .._messages import wrong_option
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 
@@ -40,7 +41,9 @@ def parse_bytes(name: str, value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}')
+        raise wrong_option(
+            f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}', TypeError
+        )
     size = float("nan")
     if not isinstance(value, str):
         size = value
@@ -48,7 +51,7 @@ def parse_bytes(name: str, value: Any) -> int | None:
         with contextlib.suppress(ValueError):  # two points
             size = float(found[1]) * _UNITS[found[2].lower()]
     if not 0 < size < float("inf"):
-        raise ValueError(
+        raise wrong_option(
             f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}'
         )
     return int(size)

@@ -6,31 +6,22 @@ import dataclasses
 import importlib
 import inspect
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._kinds import kind_for
+from .._messages import wrong_option
 from .._model import is_managed
+from .._options_file import OptionsFile
 from .._threaded import ThreadedStreamer
+from .._toml import TomlFile
 from ._spec import LOADS, ModelSpec
 from ._tensor_spec import parse_specs
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    try:
-        import tomli as tomllib
-    except ImportError as _error:
-        raise ImportError(
-            'ModelHub.watch needs tomli: pip install "service-streamer-ng[hub]"'
-        ) from _error
 
 if TYPE_CHECKING:
     from ..torch import Signature
 
 FILE = "model.toml"
-MAX_SIZE = 1_000_000  # bytes
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
 
 
@@ -64,26 +55,24 @@ class ModelFile:
             ValueError: it is invalid. The message names the file, and the line of the field.
             OSError: it cannot be read.
         """
-        text = _text_of(path)
-        try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:  # it tells the line
-            raise ValueError(f"{path}: {error}") from None
-        except RecursionError:
-            raise ValueError(f"{path}: arrays or tables are nested too deeply") from None
+        source = TomlFile.read(path)
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        for name, value in values.items():
-            where = f"{path}, line {_line_of(text, '', name)}"
+        for name, value in source.values.items():
+            where = source.where("", name)
             if name not in fields:
-                raise ValueError(f"{where}: unknown field {name!r}; known are {', '.join(fields)}")
+                raise wrong_option(
+                    f"{where}: unknown field {name!r}; known are {', '.join(fields)}"
+                )
             default = fields[name].default_factory
             kind = type(default()) if callable(default) else type(getattr(cls, name, ""))
             if type(value) is not kind:
-                raise ValueError(f"{where}: {name} must be a {kind.__name__}, not {value!r}")
-        if "model" not in values:
-            raise ValueError(f"{path}: the field 'model' is missing")
-        file = cls(**values)
-        file._check(path, text)
+                raise wrong_option(f"{where}: {name} must be a {kind.__name__}, not {value!r}")
+        if "model" not in source.values:
+            raise wrong_option(f"{path}: the field 'model' is missing")
+        file = cls(**source.values)
+        if isinstance(tuned := file.options.get("options"), str):
+            file.options["options"] = OptionsFile.of(path.parent / tuned)
+        file._check(source)
         return file
 
     def aspired(self, numbers: set[int]) -> list[int]:
@@ -111,8 +100,9 @@ class ModelFile:
             target = _import(self.model)
             if is_managed(target):
                 options = dict(self.options)
-                kwargs = {**options.pop("model_init_kwargs", {}), "path": str(folder)}
-                options["model_init_kwargs"] = kwargs
+                tuned = OptionsFile.of(options.get("options")).values
+                kwargs = {**tuned, **options}.get("model_init_kwargs", {})
+                options["model_init_kwargs"] = {**kwargs, "path": str(folder)}
                 return ModelSpec(target, **rest, **options, shared=self.shared)
             if not callable(target):
                 raise TypeError(f"{self.model} is not callable")
@@ -144,9 +134,9 @@ class ModelFile:
         except SidecarError:
             return None
 
-    def _check(self, path: Path, text: str) -> None:
-        def refuse(table: str, name: str, why: str) -> ValueError:
-            return ValueError(f"{path}, line {_line_of(text, table, name)}: {why}")
+    def _check(self, source: TomlFile) -> None:
+        def refuse(table: str, name: str, why: str) -> Exception:
+            return wrong_option(f"{source.where(table, name)}: {why}")
 
         if not _is_file(self.model) and not re.fullmatch(r"[\w.]+:[\w.]+", self.model):
             raise refuse("", "model", f'model must be "package.module:name", or the name of a .pt2 '
@@ -164,29 +154,17 @@ class ModelFile:
             try:
                 parse_specs(table, tensors)
             except ValueError as error:
-                raise refuse("", table, str(error)) from None
+                raise refuse("", table, str(error).partition("\n")[0]) from None
         managed = not _is_file(self.model) and is_managed(_import(self.model))
         kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
         known = list(inspect.signature(kind).parameters)[1:]
-        for name in self.options:
+        tuned = OptionsFile.of(self.options.get("options"))
+        for name in (*tuned.values, *self.options):
             if name not in known or name == "warmup":
-                raise refuse("options", name, f"{kind.__name__} has no option {name!r} here")
-        if "batch_size" not in self.options:
-            raise ValueError(f"{path}: the option 'batch_size' is missing in [options]")
-
-
-def _text_of(path: Path) -> str:
-    if not path.is_file():  # reading another kind could block
-        raise ValueError(f"{path} is not a file")
-    size = path.stat().st_size
-    if size > MAX_SIZE:
-        raise ValueError(f"{path} has {size} bytes, more than {MAX_SIZE}")
-    raw = path.read_bytes()
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: {error}") from None
+                where = tuned.where(name) if name in tuned.values else source.where("options", name)
+                raise wrong_option(f"{where}: {kind.__name__} has no option {name!r} here")
+        if "batch_size" not in {**tuned.values, **self.options}:
+            raise wrong_option(f"{source.path}: the option 'batch_size' is missing in [options]")
 
 
 def _is_file(model: str) -> bool:
@@ -202,16 +180,3 @@ def _import(model: str) -> Any:
     for part in name.split("."):
         target = getattr(target, part)
     return target
-
-
-def _line_of(text: str, table: str, name: str) -> int:
-    """Return the number of the line that sets a field of a table; 1: it was not found."""
-    current = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
-            current = header[1].strip("\"'")
-            if not table and current.split(".")[0] == name:
-                return number
-        elif current == table and re.match(rf"""\s*["']?{re.escape(name)}["']?\s*[.=]""", line):
-            return number
-    return 1

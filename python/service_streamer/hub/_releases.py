@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _options
+from .._messages import wrong_option
 from .._waiting import greenlets
 from ._canary import Canary
 from ._errors import ModelLoadError, UnknownModel
@@ -142,7 +143,7 @@ class Releases:
         limit = _options.timeout("timeout", timeout)
         for option, value in (("share", share), ("margin", margin)):
             if not 0 <= value <= 1:
-                raise ValueError(f"{option} must be from 0 to 1, not {value!r}")
+                raise wrong_option(f"{option} must be from 0 to 1, not {value!r}")
         count = _options.count("min_requests", min_requests)
         model, rollout = self._watched(name)
         tried = rollout.add(model, version)

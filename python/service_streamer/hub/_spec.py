@@ -12,6 +12,7 @@ from .._model import Model, check_model, makes_steps
 from .._native import NativeSource
 from .._option_names import unknown_option
 from .._options import Options
+from .._options_file import OptionsFile
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 from ._sharing.worker import MOST_ITEMS
@@ -57,7 +58,8 @@ class ModelSpec:
             one input, or a dict of rows by name. None: as the signature of a native model says, or
             one input of any name, datatype and shape.
         outputs: the same for the outputs.
-        **options: of the `Streamer` or `ThreadedStreamer`. ``batch_size`` is required.
+        **options: of the `Streamer` or `ThreadedStreamer`, also ``options``, a TOML file with
+            them. ``batch_size`` is required.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The options are checked at each load.
@@ -86,24 +88,29 @@ class ModelSpec:
             raise TypeError(f"{target!r} is a streamer: pass a function, ModelSpec.factory(make)")
         kind = kind_for(target, processes)
         signature = inspect.signature(kind)
-        for name, value in options.items():
-            if name not in signature.parameters:
-                raise unknown_option("ModelSpec", name, value, [*signature.parameters][1:])
-        signature.bind(target, **options)  # TypeError: batch_size is missing
+        file = options["options"] = OptionsFile.of(options.get("options"))
+        every = {**file.values, **options}
+        with file.blamed(file.values.keys() - options.keys()):
+            for name, value in every.items():
+                if name not in signature.parameters:
+                    raise unknown_option("ModelSpec", name, value, [*signature.parameters][1:])
+            signature.bind(target, **every)  # TypeError: batch_size is missing
+            known = {"batch_size", "worker_timeout", "output"}
+            self.options = Options(**{name: every[name] for name in known & every.keys()})
+        warmup = warmup or file.values.get("warmup", ())
         self.in_processes = issubclass(kind, Streamer)
         if self.in_processes:
-            options["warmup"] = list(warmup)  # each worker runs it
+            every["warmup"] = options["warmup"] = list(warmup)  # each worker runs it
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
         self._settle(warmup, pin, load, inputs, outputs)
         if isinstance(target, NativeSource):
             self.declare(target.signature, target.generated)
-        known = {"batch_size", "worker_timeout", "output"}
-        self.options = Options(**{name: options[name] for name in known & options.keys()})
         _options.flag("shared", shared)
         may_share = shared and self.in_processes and not makes_steps(target)
-        if may_share and options.keys() <= SHARED_OPTIONS and self.options.batch_size <= MOST_ITEMS:
+        alike = every.keys() <= {*SHARED_OPTIONS, "options"}
+        if may_share and alike and self.options.batch_size <= MOST_ITEMS:
             names = ("model_init_args", "model_init_kwargs", "warmup")
-            self.shared = check_model(target, *(options.get(name) for name in names))
+            self.shared = check_model(target, *(every.get(name) for name in names))
 
     @classmethod
     def factory(

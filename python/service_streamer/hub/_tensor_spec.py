@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from .._messages import wrong_option
+
 DATATYPES = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
     "FP16", "FP32", "FP64", "BF16", "BYTES", "STRING",
@@ -36,11 +38,13 @@ class TensorSpec:
     def __post_init__(self) -> None:
         if self.datatype not in DATATYPES:
             known = ", ".join(DATATYPES)
-            raise ValueError(f"datatype must be one of {known}, not {self.datatype!r}")
+            raise wrong_option(f"datatype must be one of {known}, not {self.datatype!r}")
         if not isinstance(self.shape, list | tuple):
-            raise TypeError(f"shape must be a list of ints, not {self.shape!r}")
+            raise wrong_option(f"shape must be a list of ints, not {self.shape!r}", TypeError)
         if not all(type(size) is int and (size > 0 or size == -1) for size in self.shape):
-            raise ValueError(f"each size of shape must be an int above 0, or -1, not {self.shape}")
+            raise wrong_option(
+                f"each size of shape must be an int above 0, or -1, not {self.shape}"
+            )
         object.__setattr__(self, "shape", tuple(self.shape))
 
 
@@ -53,7 +57,9 @@ def check_specs(kind: str, given: Mapping[str, Any] | None) -> dict[str, TensorS
     found = dict(given or {})
     for name, value in found.items():
         if not name or not isinstance(value, TensorSpec):
-            raise TypeError(f"{kind} must be TensorSpecs by name, not {name!r}: {value!r}")
+            raise wrong_option(
+                f"{kind} must be TensorSpecs by name, not {name!r}: {value!r}", TypeError
+            )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from .._messages import missing_package
 from .._waiting.threads import NativeThread
 from . import _log
 from ._folder import Found, scan
@@ -12,9 +13,7 @@ from ._folder import Found, scan
 try:
     import watchfiles
 except ImportError as _error:
-    raise ImportError(
-        'ModelHub.watch needs watchfiles: pip install "service-streamer-ng[hub]"'
-    ) from _error
+    raise missing_package(_error, "hub") from _error
 
 QUIET = 100  # ms without a change, after which the folder is read
 LONGEST = 400  # ms from the first change

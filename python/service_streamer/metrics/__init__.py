@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._messages import missing_package, wrong_option
 from .._streamer import BaseStreamer
 from ..hub import ModelHandle, ModelHub
 
 try:
     from prometheus_client import REGISTRY
 except ImportError as _error:
-    raise ImportError(
-        'metrics need prometheus-client: pip install "service-streamer-ng[metrics]"'
-    ) from _error
+    raise missing_package(_error, "metrics") from _error
 
 from ._collector import collector_of
 from ._process import PROCESS
@@ -59,15 +58,21 @@ def register(
     """
     if not isinstance(streamer, BaseStreamer | ModelHub):
         remedy = ": register its hub" if isinstance(streamer, ModelHandle) else ""
-        raise TypeError(f"streamer must be a streamer or a ModelHub, not {streamer!r}{remedy}")
+        raise wrong_option(
+            f"streamer must be a streamer or a ModelHub, not {streamer!r}{remedy}", TypeError
+        )
     if name is None and isinstance(streamer, ModelHub):
         name = "hub"
     if not isinstance(name, str):
-        raise TypeError(f"name must be a str, not {name!r}")
+        raise wrong_option(f"name must be a str, not {name!r}", TypeError)
     if not name.isprintable() or not 1 <= len(name) <= _LONGEST_NAME:
-        raise ValueError(f"name must have 1 to {_LONGEST_NAME} printable characters, not {name!r}")
+        raise wrong_option(
+            f"name must have 1 to {_LONGEST_NAME} printable characters, not {name!r}"
+        )
     if not callable(getattr(registry, "register", None)):
-        raise TypeError(f"registry must be a prometheus_client.CollectorRegistry, not {registry!r}")
+        raise wrong_option(
+            f"registry must be a prometheus_client.CollectorRegistry, not {registry!r}", TypeError
+        )
     if isinstance(streamer, ModelHub):
         streamer._loader.check_open()
     else:

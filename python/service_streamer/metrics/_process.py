@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Union
 
 from .. import _lifecycle
+from .._messages import wrong_option
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
@@ -57,7 +58,7 @@ class Process:
         path = os.environ.get(VARIABLE)
         if self._directory is None and path:
             if not os.path.isdir(path):
-                raise ValueError(f"{VARIABLE} must be the path of a directory, not {path!r}")
+                raise wrong_option(f"{VARIABLE} must be the path of a directory, not {path!r}")
             self._directory = Directory(os.path.abspath(path))
         if not self._hooked:
             self._hooked = True

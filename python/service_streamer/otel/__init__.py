@@ -14,15 +14,14 @@ from types import TracebackType
 from typing import Any
 
 from .._core import __version__
+from .._messages import missing_package, wrong_option
 from .._streamer import BaseStreamer
 from ..hub import ModelHandle, ModelHub
 
 try:
     from opentelemetry import trace
 except ImportError as _error:
-    raise ImportError(
-        'tracing needs opentelemetry-api: pip install "service-streamer-ng[otel]"'
-    ) from _error
+    raise missing_package(_error, "otel") from _error
 
 from . import _meters
 from ._hub import HubTracer
@@ -108,14 +107,18 @@ def instrument(
         >>> instrumentation.uninstrument()
     """
     if not isinstance(streamer, BaseStreamer | ModelHub | ModelHandle):
-        raise TypeError(f"streamer must be a streamer or a ModelHub, not {streamer!r}")
+        raise wrong_option(
+            f"streamer must be a streamer or a ModelHub, not {streamer!r}", TypeError
+        )
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"name must be a str, not {name!r}")
+        raise wrong_option(f"name must be a str, not {name!r}", TypeError)
     if name == "":
-        raise ValueError("name must not be empty")
+        raise wrong_option("name must not be empty: leave it out, or give the name for the spans")
     if not isinstance(streamer, BaseStreamer):
         if meter_provider is not None:
-            raise ValueError("a hub reports no metrics here: use service_streamer.metrics")
+            raise wrong_option(
+                "meter_provider is not for a hub: use service_streamer.metrics.register(hub)"
+            )
         streamer._loader.check_open()
         tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
         of_hub = HubTracer(tracer, "hub" if name is None else name)

@@ -19,15 +19,15 @@ into tensors. The hub runs its models as always: in threads, worker processes or
 
 from __future__ import annotations
 
+from .._messages import missing_package
+
 try:
     import httptools  # noqa: F401
     import numpy  # noqa: F401
     import orjson  # noqa: F401
     import uvloop  # noqa: F401
 except ImportError as _error:
-    raise ImportError(
-        f'{_error}: pip install "service-streamer-ng[server]"', name=_error.name
-    ) from _error
+    raise missing_package(_error, "server") from _error
 
 from ._errors import InvalidInput
 

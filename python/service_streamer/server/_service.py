@@ -231,15 +231,17 @@ class Service:
 
     def _run(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Awaitable[Any]:
         if options is DEFAULTS:
-            return handle.apredict(items)
-        self._check(handle, options)
-        return handle.apredict(
-            items,
-            timeout=options.timeout,
-            priority=options.priority,
-            tenant=options.tenant,
-            caller_key=options.caller_key,
-        )
+            outputs = handle.apredict(items)
+        else:
+            self._check(handle, options)
+            outputs = handle.apredict(
+                items,
+                timeout=options.timeout,
+                priority=options.priority,
+                tenant=options.tenant,
+                caller_key=options.caller_key,
+            )
+        return outputs if handle.spec.item_structure is None else _of_native(outputs)
 
     async def _stream(self, handle: ModelHandle, item: Any, options: CallOptions) -> AsyncStream:
         self._check(handle, options)
@@ -264,6 +266,14 @@ class Service:
             shares = handle._options.tenants
             if shares is not None and "*" not in shares and options.tenant not in shares:
                 raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
+
+
+async def _of_native(outputs: Awaitable[Any]) -> Any:
+    """Await the outputs of a native model, which refuses an item before it runs."""
+    try:
+        return await outputs
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _check_timeout(timeout: float | None) -> None:

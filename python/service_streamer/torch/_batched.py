@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from .._messages import wrong_option
 from .._model import check_callable, name_of
 from .._model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of_memory
 from .._native import NativeSource
@@ -109,9 +110,9 @@ class BatchedModel:
         one_of("output", output, OUTPUTS)
         for option, value in (("mask", mask), ("lengths", lengths), ("trim", trim)):
             if value and collate != "pad":
-                raise ValueError(f"{option}={value!r} needs collate='pad', not {collate!r}")
+                raise wrong_option(f"{option}={value!r} needs collate='pad', not {collate!r}")
         if mask is not None and mask == lengths:
-            raise ValueError(f"mask and lengths must have different names, not both {mask!r}")
+            raise wrong_option(f"mask and lengths must have different names, not both {mask!r}")
         usual, by_name = pad_values(pad_value)
         self._key = check_key(key)
         self._device = check_device(device, model)

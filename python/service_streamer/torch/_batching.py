@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._module import load_module
+from .._messages import see
+from ._module import import_torch, load_module
 
 OLDEST_TORCH = (2, 2)
 
@@ -32,9 +33,9 @@ def load_batching() -> Any:
 
 
 def _check_torch() -> None:
-    import torch
-
+    torch = import_torch()
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise ImportError(f"torch {torch.__version__} is too old: {oldest} or later is needed")
+        text = f"torch {torch.__version__} is too old: {oldest} or later is needed"
+        raise ImportError(see(text, "a-package-is-missing"))

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from .._messages import wrong_option
 from .._model_errors import detached
 from .._options import count, one_of
 from .._types import Collate
@@ -44,7 +45,7 @@ def pad_values(given: float | Mapping[str, float]) -> tuple[float, dict[str, flo
     default = 0 if isinstance(given, Mapping) else given
     for value in (default, *by_name.values()):
         if not isinstance(value, numbers.Real):
-            raise ValueError(f"pad_value must be a number, not {value!r}")
+            raise wrong_option(f"pad_value must be a number, not {value!r}")
     return float(default), {name: float(value) for name, value in by_name.items()}
 
 
@@ -55,7 +56,7 @@ def check_key(key: Any) -> Callable[[Any], Hashable] | None:
         TypeError: it is not callable.
     """
     if key is not None and not callable(key):
-        raise TypeError(f"key must be a function of an item, not {key!r}")
+        raise wrong_option(f"key must be a function of an item, not {key!r}", TypeError)
     return key  # type: ignore[no-any-return]
 
 
@@ -93,5 +94,5 @@ def _hashable(key: Any) -> Hashable:
 def _buckets(name: str, sizes: Sequence[int]) -> list[int]:
     buckets = [count(name, size) for size in sizes]
     if buckets != sorted(set(buckets)):
-        raise ValueError(f"{name} must be ascending, not {sizes!r}")
+        raise wrong_option(f"{name} must be ascending, not {sizes!r}")
     return buckets

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._messages import wrong_option
 from .._options import count
 from ._check import ask, check_answers
 from ._example import read_example
@@ -138,7 +139,7 @@ def _shape(tensor: Tensor, has_sequence: bool) -> tuple[int | str | None, ...]:
 def _check_path(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix not in (".pt2", ".pt"):
-        raise ValueError(
+        raise wrong_option(
             f"path must end in .pt2 (AOTInductor package) or .pt (TorchScript), not {str(path)!r}"
         )
     if not target.parent.is_dir():
@@ -156,7 +157,7 @@ def _check_lengths(sequence: Any) -> tuple[int, int] | None:
         low, high = count("sequence", low), count("sequence", high)
         if low < high:
             return low, high
-    raise ValueError(
+    raise wrong_option(
         "sequence must be the largest length, or a tuple of the smallest and a larger one, "
         f"not {sequence!r}"
     )
@@ -167,7 +168,7 @@ def _check_tolerance(tolerance: Any) -> None:
         return
     is_number = isinstance(tolerance, numbers.Real) and not isinstance(tolerance, bool)
     if not is_number or not 0 <= tolerance < math.inf:
-        raise ValueError(f"tolerance must be a number of at least 0, or None, not {tolerance!r}")
+        raise wrong_option(f"tolerance must be a number of at least 0, or None, not {tolerance!r}")
 
 
 def _check_model(model: Any, where: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .._messages import wrong_option
+
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -19,7 +21,7 @@ def check_devices(given: str | Sequence[str]) -> tuple[str, ...]:
     known = all(_DEVICE.fullmatch(name) for name in names)
     alone = names == ("cpu",) or "cpu" not in names
     if not names or not known or not alone or len(set(names)) < len(names):
-        raise ValueError(
+        raise wrong_option(
             "device must be 'cpu', a name like 'cuda:0', or several different CUDA names, "
             f"not {given!r}"
         )
@@ -43,10 +45,10 @@ def find_devices(names: tuple[str, ...]) -> list[str]:
     for name in names:
         number = int(name.partition(":")[2] or 0)
         if number >= seen:
-            raise ValueError(f"device={name!r}: torch sees {seen or 'no'} CUDA devices")
+            raise wrong_option(f"device={name!r}: torch sees {seen or 'no'} CUDA devices")
     torch.cuda.init()
     current = torch.cuda.current_device()
     found = [f"cuda:{int(name.partition(':')[2] or current)}" for name in names]
     if len(set(found)) < len(found):
-        raise ValueError(f"device={names!r} names a device twice: {', '.join(found)}")
+        raise wrong_option(f"device={names!r} names a device twice: {', '.join(found)}")
     return found

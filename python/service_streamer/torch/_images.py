@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._messages import wrong_option
 from ._batching import load_batching
 from ._module import load_kernels
 
@@ -55,7 +56,7 @@ def normalize_images(
 
     module = load_batching()
     if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
+        raise wrong_option(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
     batch = _stack(images) if isinstance(images, list | tuple) else torch.as_tensor(images)
     if batch.dtype != torch.uint8:
         raise TypeError(f"images must be uint8, not {str(batch.dtype).removeprefix('torch.')}")
@@ -67,11 +68,11 @@ def normalize_images(
     channels = batch.shape[3]
     for name, values in (("mean", mean), ("std", std)):
         if len(values) != channels:
-            raise ValueError(
+            raise wrong_option(
                 f"{name} must have one value for each channel ({channels}), not {len(values)}"
             )
     if not all(value > 0 for value in std):
-        raise ValueError(f"std must be above 0, not {tuple(std)}")
+        raise wrong_option(f"std must be above 0, not {tuple(std)}")
     if device is not None:
         batch = batch.to(device)
     scale = [1 / (255 * deviation) for deviation in std]

@@ -6,9 +6,24 @@ import functools
 import importlib
 from typing import Any
 
+from .._messages import see
+
 _loaded: dict[str, Any] = {}
 
 _BUILD = "build it with `python -m service_streamer.build_torch`"
+
+
+def import_torch() -> Any:
+    """Import torch.
+
+    Raises:
+        ImportError: torch is missing. The message has the remedy.
+    """
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        text = "the package torch is missing: pip install torch"
+        raise ImportError(see(text, "a-package-is-missing"), name="torch") from error
 
 
 def load_module() -> Any:
@@ -18,12 +33,7 @@ def load_module() -> Any:
         ImportError: torch is missing, or does not have that interface.
     """
     if "_torch" not in _loaded:
-        try:
-            import torch  # noqa: F401  # else the error would be "initialization failed"
-        except ModuleNotFoundError as error:
-            raise ImportError(
-                "native models need torch: pip install torch", name="torch"
-            ) from error
+        import_torch()  # else the error would be "initialization failed"
         _loaded["_torch"] = importlib.import_module("service_streamer._torch")
     return _loaded["_torch"]
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from .._grouping import Grouping
+from .._machine import thread_count
+from .._messages import wrong_option
 from .._native import NativeSource
 from .._options import count, one_of
 from .._outputs import in_order
@@ -121,7 +123,7 @@ class NativeModel(NativeSource):
         device_names = check_devices(device)
         self._workers = count("workers", workers) * len(device_names)
         if intra_op_threads is None:
-            intra_op_threads = max(1, len(os.sched_getaffinity(0)) // self._workers)
+            intra_op_threads = max(1, thread_count() // self._workers)
         count("intra_op_threads", intra_op_threads)
         self._path = os.fspath(path)
         self._script = script = is_script(path)
@@ -134,7 +136,7 @@ class NativeModel(NativeSource):
         self._devices = find_devices(device_names)
         symbols = [name for name in self.signature.dims if name != BATCH]
         if output == "numpy" and any(spec.dtype == "bfloat16" for spec in self.signature.outputs):
-            raise ValueError(
+            raise wrong_option(
                 'output="numpy" is not possible: numpy has no bfloat16, use output="tensor"'
             )
         kernels = load_kernels() if device_type == "cuda" else None
@@ -215,7 +217,7 @@ class NativeModel(NativeSource):
 
     def check_batch_size(self, batch_size: int) -> None:
         if batch_size > self.signature.max_batch:
-            raise ValueError(
+            raise wrong_option(
                 f"batch_size={batch_size} is more than the {self.signature.max_batch} items that "
                 f"{self._path} accepts"
             )
@@ -243,7 +245,8 @@ class NativeModel(NativeSource):
         names = [spec.name for spec in self.signature.inputs]
         for name in by_name:
             if name not in names:
-                raise ValueError(f"pad_value: the model has no input {name!r}")
+                known = ", ".join(names)
+                raise wrong_option(f"pad_value must name an input of {known}, not {name!r}")
         return [by_name.get(name, default) for name in names]
 
     def _generated_input(
@@ -258,19 +261,19 @@ class NativeModel(NativeSource):
         if name is None:
             return -1
         if collate != "pad" or len(symbols) != 1:
-            raise ValueError(
+            raise wrong_option(
                 f"{option}={name!r} needs collate='pad', and a model with one dimension that "
                 f"varies besides the batch, not {symbols}"
             )
         names = [spec.name for spec in self.signature.inputs]
         if name not in names:
-            raise ValueError(f"{option} must be one of the inputs {names}, not {name!r}")
+            raise wrong_option(f"{option} must be one of the inputs {names}, not {name!r}")
         index = names.index(name)
         spec = self.signature.inputs[index]
         if spec.shape != shape:
-            raise ValueError(f"{option}={name!r} must have the shape {shape}, not {spec.shape}")
+            raise wrong_option(f"{option}={name!r} must have the shape {shape}, not {spec.shape}")
         if option == "lengths" and spec.dtype not in ("int32", "int64"):
-            raise ValueError(f"{option}={name!r} must be int32 or int64, not {spec.dtype}")
+            raise wrong_option(f"{option}={name!r} must be int32 or int64, not {spec.dtype}")
         return index
 
 

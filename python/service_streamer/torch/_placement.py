@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from .._messages import wrong_option
+
 
 def check_device(device: str | None, model: Callable[..., Any]) -> str:
     """Check the device of a callable. By default, a module runs where its first parameter is.
@@ -22,13 +24,15 @@ def check_device(device: str | None, model: Callable[..., Any]) -> str:
     try:
         kind, index = torch.device(device).type, torch.device(device).index
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be 'cpu' or a name like 'cuda:0', not {device!r}") from error
+        raise wrong_option(
+            f"device must be 'cpu' or a name like 'cuda:0', not {device!r}"
+        ) from error
     if kind == "cuda":
         found = torch.cuda.device_count()  # creates no CUDA context: the worker process does that
         if (index or 0) >= found:
-            raise ValueError(f"device={device!r} does not exist: torch sees {found} GPUs")
+            raise wrong_option(f"device={device!r} does not exist: torch sees {found} GPUs")
     elif kind != "cpu":
-        raise ValueError(f"device must be 'cpu' or a name like 'cuda:0', not {device!r}")
+        raise wrong_option(f"device must be 'cpu' or a name like 'cuda:0', not {device!r}")
     return str(device)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from .._errors import OutputSizeMismatch
+from .._messages import wrong_option
 from .._model_errors import OutputRefused
 from ._placement import wait_until_computed
 
@@ -39,7 +40,7 @@ class Splitter:
 
     def __init__(self, trim: bool | Sequence[str], pad_side: str, output: str) -> None:
         if not isinstance(trim, bool) and not _are_names(trim):
-            raise ValueError(f"trim must be True, False or names of outputs, not {trim!r}")
+            raise wrong_option(f"trim must be True, False or names of outputs, not {trim!r}")
         self._trim = trim if isinstance(trim, bool) else frozenset(trim)
         self._left = pad_side == "left"
         self._on_host = output != "tensor"

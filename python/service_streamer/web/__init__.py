@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .._messages import missing_package
 from .._redis.worker import RedisWorker
 from .._streamer import BaseStreamer
 from ..hub import ModelHub
@@ -80,7 +81,7 @@ def create_app(
     try:
         from ._app import make_app
     except ImportError as error:
-        raise _missing("starlette", "web") from error
+        raise missing_package(error, "web") from error
     return make_app(site)
 
 
@@ -121,9 +122,5 @@ def flask_blueprint(
     try:
         from ._blueprint import make_blueprint
     except ImportError as error:
-        raise _missing("flask", "demo") from error
+        raise missing_package(error, "demo") from error
     return make_blueprint(site, name)
-
-
-def _missing(package: str, extra: str) -> ImportError:
-    return ImportError(f'{package} is missing: pip install "service-streamer-ng[{extra}]"')

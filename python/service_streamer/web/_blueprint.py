@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from flask import Blueprint, Response, request
 
+from .._messages import wrong_option
 from .._waiting import greenlets
 from ._broadcaster import RETRY, Full, Reader
 from ._control import MOST_BYTES, Refused
@@ -48,7 +49,10 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
             if function is not None:
                 allowed = function(request)
                 if inspect.isawaitable(allowed):  # it would count as True
-                    raise TypeError("control= must be an ordinary function in Flask")
+                    raise wrong_option(
+                        f"control must be an ordinary function in Flask, not {function!r}",
+                        TypeError,
+                    )
                 if not allowed:
                     raise Refused(403, "control= does not allow this request")
         except Refused as why:

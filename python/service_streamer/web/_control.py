@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from .._errors import StreamerClosed, StreamerError
+from .._messages import wrong_option
 from .._stats import StreamerStats
 from .._timeline import AlreadyRecording, Wait
 from ._targets import Target, Task
@@ -83,9 +84,11 @@ class Steering:
         self, targets: Mapping[str, Target], control: Control | None, events: Events
     ) -> None:
         if control is not None and not isinstance(control, str) and not callable(control):
-            raise TypeError(f"control must be a str, a callable or None, not {control!r}")
+            raise wrong_option(
+                f"control must be a str, a callable or None, not {control!r}", TypeError
+            )
         if isinstance(control, str) and not (control.strip() and control.isascii()):
-            raise ValueError("control must be a token of ASCII characters, not empty")
+            raise wrong_option("control must be a token of ASCII characters, not empty")
         self._targets = targets
         self._control = control
         self._events = events

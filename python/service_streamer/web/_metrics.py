@@ -10,7 +10,7 @@ from .._errors import StreamerClosed
 from ._hub import HubTarget
 from ._targets import StreamerTarget, Target
 
-MISSING = '/metrics needs prometheus-client: pip install "service-streamer-ng[metrics]"'
+MISSING = "/metrics needs prometheus-client: pip install 'service-streamer-ng[metrics]'"
 
 
 class Metrics:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _stats, _time_summary
-from ..hub import ModelStatus, _models
+from ..hub import ModelStatus, _status
 
 VERSION = 1
 """of the document; rises when a field is removed or changes its meaning"""
@@ -18,7 +18,7 @@ VERSION = 1
 LONG = {"buckets", "decode_time", "encode_time", "transport_time", "last_minute"}
 
 # The classes claim to be from the package itself, so their annotations cannot be looked up there.
-_NAMES = {**vars(_models), **vars(_time_summary), **vars(_stats)}
+_NAMES = {**vars(_status), **vars(_time_summary), **vars(_stats)}
 
 _SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},

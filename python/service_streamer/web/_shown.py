@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._messages import wrong_option
 from .._redis.worker import RedisWorker
 from .._streamer import BaseStreamer
 from ..hub import ModelHandle, ModelHub
@@ -20,14 +21,16 @@ def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
         ValueError: a name or `queue_share` is invalid.
     """
     if queue_share is not None and not 0 <= queue_share <= 1:
-        raise ValueError(f"ready_queue_share must be between 0 and 1, or None, not {queue_share!r}")
+        raise wrong_option(
+            f"ready_queue_share must be between 0 and 1, or None, not {queue_share!r}"
+        )
     mapping = shown if isinstance(shown, Mapping) else {"default": shown}
     if not mapping:
-        raise ValueError("the mapping of streamers is empty")
+        raise wrong_option(f"streamers must contain at least one streamer, not {shown!r}")
     found: dict[str, Target] = {}
     for name, each in mapping.items():
         if not isinstance(name, str) or not name or "/" in name:
-            raise ValueError(f"the name of a streamer must be a str without '/', not {name!r}")
+            raise wrong_option(f"the name of a streamer must be a str without '/', not {name!r}")
         if isinstance(each, BaseStreamer):
             found[name] = StreamerTarget(each, queue_share)
         elif isinstance(each, RedisWorker):
@@ -36,7 +39,8 @@ def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
             found[name] = HubTarget(each)
         else:
             remedy = ": pass its hub" if isinstance(each, ModelHandle) else ""
-            raise TypeError(
-                f"expected a streamer, a RedisWorker or a ModelHub, not {each!r}{remedy}"
+            raise wrong_option(
+                f"expected a streamer, a RedisWorker or a ModelHub, not {each!r}{remedy}",
+                TypeError,
             )
     return found

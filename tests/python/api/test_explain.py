@@ -1,10 +1,12 @@
 """explain() says why batches have their size, and what to change."""
 
 import dataclasses
+import os
 
 import pytest
 from summaries import BUSY, QUIET, STREAMER, summary_of
 
+from service_streamer import TimeSummary, WorkerStats
 from service_streamer._explain import ENOUGH_BATCHES, REASONS, explain, verdict
 
 
@@ -50,6 +52,56 @@ def test_one_sentence_says_what_limits_the_batch_size():
     for sentence, (_, values) in zip(sentences, LIMITS, strict=True):
         assert [value for value in values if value not in sentence] == []
     assert len(set(sentences)) == len(LIMITS)
+
+
+def worker(pid, threads="1", **more):
+    times = ("decode_time", "predict_time", "encode_time", "transport_time")
+    return WorkerStats(
+        pid=pid,
+        state="ready",
+        device=more.pop("device", None),
+        threads=threads,
+        batches=1,
+        items=1,
+        **{name: TimeSummary.empty() for name in times},
+        busy_time=0.0,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "lines"),
+    [
+        ([worker(1), worker(2), worker(3)], []),
+        ([worker(1, None), worker(2, None)], []),
+        ([worker(1, "8", device="0"), worker(2, "8", device="1")], []),
+        (
+            [worker(1, cpus="0-3", numa_node=1), worker(2)],
+            ["pid 1 is bound to CPUs 0-3 of node 1", "1 more is not bound"],
+        ),
+        (
+            [worker(1, "4", cpus="0-3"), worker(2, "2", cpus="0-3"), worker(3, "2", cpus="4-5")],
+            [
+                *("pid 1 is bound to CPUs 0-3", "pid 2 is bound to CPUs 0-3"),
+                "pid 3 is bound to CPUs 4-5",
+                "3 workers with up to 4 threads share 6 CPUs: threads_per_worker=2 gives each its "
+                "own",
+            ],
+        ),
+        (
+            [worker(1, "2"), worker(2, "2")],
+            ["2 workers with up to 2 threads share 3 CPUs: threads_per_worker=1 gives each its "
+             "own"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_cpus_of_workers_are_told_and_threads_that_are_too_many(workers, lines, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    table = [f"pid {each.pid}" for each in workers]
+    text = changed(worker_processes=tuple(workers)).partition("worker processes")[2]
+    shown = [line.strip() for line in text.partition("\n\n")[0].splitlines()[1:]]
+    assert [line.partition("  ")[0] for line in shown[: len(table)]] == table
+    assert shown[len(table) :] == lines
 
 
 def test_reasons_are_listed_most_frequent_first():

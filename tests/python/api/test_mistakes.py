@@ -20,7 +20,7 @@ from service_streamer import (
     StreamerClosed,
     ThreadedStreamer,
 )
-from service_streamer.hub import ModelSpec
+from service_streamer.hub import ModelHub, ModelSpec
 
 
 def run(predict, batch=(1, 2)):
@@ -207,6 +207,41 @@ MISTAKES = [
                 lambda: ModelSpec(double, batch_size=8, cuda_devices=(0,)),
                 "ModelSpec has no option cuda_devices=(0,): it is an option of Streamer, "
                 "RedisWorker",
+            ),
+        ]
+    ),
+    *(
+        (make, error, text, "a-wrong-value-of-an-option")
+        for make, error, text in [
+            (
+                lambda: ThreadedStreamer(double, "64"),
+                ValueError,
+                "batch_size must be an int of at least 1, not '64'",
+            ),
+            (
+                lambda: ThreadedStreamer(double, 8, policy="adpative"),
+                ValueError,
+                "policy must be one of 'adaptive', 'greedy', 'window', not 'adpative'",
+            ),
+            (
+                lambda: ThreadedStreamer(double, 8, max_weight=100),
+                ValueError,
+                "max_weight=100 needs weight",
+            ),
+            (
+                lambda: Streamer(double, 8, cuda_devices=0),
+                TypeError,
+                "cuda_devices must be a sequence such as (0, 1), not 0",
+            ),
+            (
+                lambda: Streamer(double, 8, worker_hang_timeout=0),
+                ValueError,
+                "worker_hang_timeout must be more than 0 seconds, or None, not 0.0",
+            ),
+            (
+                lambda: ModelHub({}, memory_budget="much"),
+                ValueError,
+                "memory_budget must be a number of bytes, or a str such as \"12GB\", not 'much'",
             ),
         ]
     ),

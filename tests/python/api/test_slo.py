@@ -11,7 +11,7 @@ from waits import LONG, eventually
 from service_streamer import QueueFull, ThreadedStreamer
 from service_streamer._explain import verdict
 
-SLO = 0.2  # s
+SLO = 1.0  # s; less fails where a busy machine takes long to start the first batch
 
 
 def too_slow(batch):
@@ -128,11 +128,11 @@ def test_an_slo_below_the_time_of_the_model_lets_probes_through(streamers):
 
 def test_explain_tells_an_slo_that_cannot_be_kept():
     with ThreadedStreamer(too_slow, 4, slo=SLO) as streamer:
-        assert "slo 200 ms" in streamer.explain()
+        assert "slo 1 s" in streamer.explain()
         streamer.predict([1])
         eventually(lambda: refused(streamer))
         text = streamer.explain()
-        assert verdict(streamer.stats()).startswith("slo=200 ms is below the time of the model")
+        assert verdict(streamer.stats()).startswith("slo=1 s is below the time of the model")
     assert "rejected (QueueFull)" in text
 
 

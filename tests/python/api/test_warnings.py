@@ -25,6 +25,7 @@ from service_streamer import (
     _cores,
     batched,
 )
+from service_streamer._placement import Place
 from service_streamer._processes import worker_main
 from service_streamer._waiting import coroutines
 
@@ -239,4 +240,4 @@ def test_only_the_threads_of_a_torch_model_are_counted(torch_of_4_threads):
 
 
 def test_a_worker_process_whose_model_uses_no_torch_tells_no_threads():
-    assert json.loads(worker_main._about(double))["cpu_threads"] is None
+    assert json.loads(worker_main._about(double, Place(1)))["cpu_threads"] is None

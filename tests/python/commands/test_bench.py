@@ -84,6 +84,10 @@ def test_a_web_service_is_measured(bench, url, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["process_models:double", "--affinity", "auto", "--devices", "0", "--items", "[1]"],
+            "--devices, --affinity: for worker processes, so give --workers N",
+        ),
         (["no_such_module:predict"], "No module named 'no_such_module'"),
         (["thread_models:nothing_there"], "nothing_there"),
         (["process_models:LONG"], "must be callable"),

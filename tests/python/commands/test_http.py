@@ -13,6 +13,7 @@ import pytest
 from descriptors import open_files
 from process_models import ProcessGate
 from scripts import SUPPORT
+from told import told
 from waits import LONG, eventually
 
 from service_streamer import Streamer
@@ -131,6 +132,6 @@ def test_a_missing_library_is_named_with_its_extra(missing):
         timeout=LONG,
     )
     assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert 'pip install "service-streamer-ng[web]" uvicorn' in line
-    assert missing in line
+    command = "pip install 'service-streamer-ng[web]' uvicorn"
+    text = f"--http: the package {missing} is missing: {command}"
+    assert done.stderr.endswith(told(text, "a-package-is-missing") + "\n")

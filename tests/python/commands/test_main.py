@@ -11,7 +11,7 @@ from waits import LONG
 
 import service_streamer
 from service_streamer._commands import trace
-from service_streamer._commands.main import main
+from service_streamer._commands.main import _parser, main
 
 SCRIPT = [os.path.join(sysconfig.get_path("scripts"), "service-streamer")]
 
@@ -30,6 +30,21 @@ def test_both_names_are_the_same_command(command):
     done = call(command, "--version")
     assert done.returncode == 0
     assert done.stdout == f"service-streamer {service_streamer.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "redis-worker", "bench"])
+@pytest.mark.parametrize(
+    ("flags", "affinity", "numa"),
+    [
+        ("--affinity auto --numa auto", "auto", "auto"),
+        ("--affinity no_smt --numa 0 1", "no_smt", [0, 1]),
+        ("--affinity 0-3 --numa 1", ["0-3"], [1]),
+        ("--affinity 0-3,8 4-7", ["0-3,8", "4-7"], None),
+    ],
+)
+def test_the_cpus_of_workers_are_words_or_lists(command, flags, affinity, numa):
+    options = vars(_parser().parse_args([command, "models:Model", *flags.split()]))
+    assert (options["affinity"], options.get("numa")) == (affinity, numa)
 
 
 @pytest.mark.parametrize("command", ["serve", "redis-worker", "top"])

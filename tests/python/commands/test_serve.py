@@ -30,6 +30,21 @@ def test_clients_connect_to_what_is_served(serve, address):
         assert sorted(worker.device for worker in stats.worker_processes) == ["0", "1"]
 
 
+def test_options_may_be_in_a_file_and_flags_win(serve, address, tmp_path):
+    file = tmp_path / "tuned.toml"
+    file.write_text("[options]\nbatch_size = 16\npolicy = 'greedy'\nmp_start_method = 'fork'\n")
+    cpu = str(min(os.sched_getaffinity(0)))
+    service = serve(
+        *("process_models:Model", "--options", str(file), "--policy", "window"),
+        *("--affinity", cpu, "--threads-per-worker", "3"),
+    )
+    service.line("is served")
+    with Streamer.connect(address) as client:
+        stats = client.stats()
+    assert (stats.batch_size, stats.policy) == (16, "window")
+    assert [(each.cpus, each.threads) for each in stats.worker_processes] == [(cpu, "3")]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_was_accepted(serve, address, tmp_path, number):
     gate = ProcessGate(tmp_path)

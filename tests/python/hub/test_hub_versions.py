@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from hub_models import GATE
+from told import missing
 from waits import LONG, eventually
 
 import service_streamer.torch
@@ -195,6 +196,21 @@ def test_errors_of_model_toml(folder, watched, file, complaint):
     assert hub.predict("times", [1]) == [1]
 
 
+@pytest.mark.parametrize(
+    ("model", "more"), [("multiply", ""), ("Multiply", "[options.model_init_kwargs]\noffset = 5\n")]
+)
+def test_options_of_a_model_may_be_in_a_file_beside_model_toml(folder, watched, model, more):
+    folder.add(1)
+    (folder.model / "tuned.toml").write_text(f"[options]\nbatch_size = 4\nmax_queue = 9\n{more}")
+    folder.configure(model=f"hub_models:{model}", options="max_queue = 5\noptions = 'tuned.toml'")
+    hub = watched()
+    assert hub.predict("times", [1]) == [6 if more else 1]
+    stats = hub["times"].stats()
+    assert (stats.batch_size, stats.max_queue) == (4, 5)
+    (folder.model / "tuned.toml").write_text("[options]\nbatchsize = 4\n")
+    eventually(lambda: "tuned.toml, line 2: " in error(hub) and "'batchsize'" in error(hub))
+
+
 def test_a_broken_model_toml_changes_nothing(folder, hub):
     hub.load("times")
     (folder.model / "model.toml").write_text("model = ")
@@ -232,7 +248,7 @@ except ImportError as error:
     print(error)
 """
     )
-    assert 'pip install "service-streamer-ng[hub]"' in done.stdout
+    assert done.stdout == missing("watchfiles", "hub")
 
 
 def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):

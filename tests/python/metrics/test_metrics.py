@@ -10,6 +10,7 @@ prometheus_client = pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry  # noqa: E402
 from scrapes import scrape  # noqa: E402
+from told import missing  # noqa: E402
 
 from service_streamer import Streamer, StreamerClosed, ThreadedStreamer, metrics  # noqa: E402
 
@@ -121,9 +122,7 @@ def test_a_missing_library_is_named(child):
             print(error)
         """
     )
-    assert done.stdout == (
-        'metrics need prometheus-client: pip install "service-streamer-ng[metrics]"\n'
-    )
+    assert done.stdout == missing("prometheus_client", "metrics")
 
 
 @pytest.mark.in_process

@@ -2,8 +2,9 @@
 
 import functools
 
+import numpy as np
 import pytest
-from native_models import PAIRS, modules
+from native_models import FLOATS, PAIRS, changed, modules
 from waits import LONG
 
 from service_streamer import ThreadedStreamer
@@ -46,6 +47,28 @@ def test_memory_of_outputs_is_not_reused_while_the_callers_stream_uses_it(torch,
         del output
         streamer.predict([on_host])  # does not wait, and would reuse the memory
     assert [each.tolist() for each in used] == [[3.0 * i + 2] * 3 for i in range(50)]
+
+
+def test_conjugated_outputs_have_their_numbers(model):
+    (spec,) = FLOATS["inputs"]
+    spec = {**spec, "dtype": "complex64"}
+    signature = changed(FLOATS, inputs=[spec], outputs=[{**spec, "name": "0"}])
+    loaded = model("Conjugated", signature, device="cuda:0")
+    (output,) = loaded([np.full(3, 1 + 2j, "complex64")])
+    assert output.tolist() == [1 - 2j] * 3
+
+
+def test_an_error_of_cuda_is_not_left_to_torch(torch, model):
+    if torch.version.cuda is not None:
+        pytest.skip("only a simulated GPU fails when it is told to")
+    loaded = model(device="cuda:0")
+    loaded([torch.zeros(3)])
+    torch.cuda._fail_next_event()
+    with pytest.raises(RuntimeError, match="CUDA error: invalid resource handle"):
+        loaded([torch.zeros(3)])
+    assert torch.cuda._last_error() == 0
+    (output,) = loaded([torch.zeros(3)])
+    assert output.tolist() == [1, 1, 1]
 
 
 def test_a_package_runs_on_the_gpu(torch, real_gpu, tmp_path):

@@ -7,8 +7,9 @@ import sys
 import zipfile
 
 import pytest
-from native_models import FLOATS, changed
+from native_models import FLOATS, changed, save_package
 from test_native_refusals import rewritten
+from told import told
 
 pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch
@@ -62,7 +63,8 @@ def test_a_missing_torch_is_named(child):
             print(error)
         """
     )
-    assert done.stdout == "native models need torch: pip install torch\n"
+    text = "the package torch is missing: pip install torch"
+    assert done.stdout == told(text, "a-package-is-missing") + "\n"
 
 
 @pytest.mark.usefixtures("torch")
@@ -216,6 +218,15 @@ def test_weights_in_a_file_of_their_own_are_refused_with_the_options_to_leave_ou
         NativeModel(path, signature=FLOATS)
     assert str(refused.value).startswith(f"{path} has its weights in a file of their own")
     assert "aot_inductor.package_constants_on_disk_format" in str(refused.value)
+
+
+def test_a_package_without_its_weights_is_refused(torch, tmp_path):
+    from service_streamer.torch import ModelFileError, NativeModel
+
+    path, option = tmp_path / "bare.pt2", "aot_inductor.package_constants_in_so"
+    save_package(torch, "Lookup", path, **{option: False})
+    with pytest.raises(ModelFileError, match=f"has 0 of its 1 weights: .* without .* {option}$"):
+        NativeModel(path, signature=FLOATS)
 
 
 def test_a_package_that_was_packed_again_with_its_folders_is_read(torch, files, tmp_path):

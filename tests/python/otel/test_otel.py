@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
+from told import missing
 
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer, otel
 from service_streamer.otel import _context
@@ -165,9 +166,7 @@ def test_a_missing_library_is_named(child):
             print(error)
         """
     )
-    assert (
-        done.stdout == 'tracing needs opentelemetry-api: pip install "service-streamer-ng[otel]"\n'
-    )
+    assert done.stdout == missing("opentelemetry", "otel")
 
 
 def context_of(members):

@@ -1,10 +1,8 @@
 """Programs that end, fork, or are interrupted while requests are open; and numbers of replicas."""
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ray_models import HeldBy, double_slowly
@@ -13,20 +11,12 @@ from waits import LONG, eventually
 from service_streamer import ClusterError, RayStreamer
 from service_streamer._ray import cluster
 
-SUPPORT = Path(__file__).parents[1] / "support"
-
 PROGRAM = """
 import os, sys, time
 from ray_models import HeldBy
 from service_streamer import RayStreamer, StreamerError
 
-streamer = RayStreamer(
-    HeldBy(sys.argv[2]),
-    4,
-    num_cpus=0.01,
-    ray_address=sys.argv[1],
-    runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
-)
+streamer = RayStreamer(HeldBy(sys.argv[2]), 4, num_cpus=0.01, ray_address=sys.argv[1])
 future = streamer.submit(["hold"])
 while not os.path.exists(sys.argv[2] + "/holds"):
     assert not future.done(), future
@@ -56,10 +46,7 @@ def ray_programs(ray_cluster, tmp_path):
 
     def start(text):
         command = [sys.executable, "-c", text, ray_cluster.address, str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         started.append(process)
         return process
 

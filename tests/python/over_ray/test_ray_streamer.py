@@ -1,6 +1,8 @@
 """What callers of a RayStreamer get."""
 
 import asyncio
+import functools
+import threading
 import time
 
 import numpy
@@ -124,6 +126,7 @@ def test_a_caller_gets_its_time_out_and_what_has_expired_is_not_run(ray_streamer
     eventually((tmp_path / "holds").exists)
     with pytest.raises(RequestTimeout):
         streamer.predict(["late"], timeout=1)
+    eventually(lambda: streamer.stats().expired == 1)
     (tmp_path / "go").touch()
     assert held.result(LONG) == ["hold"]
     assert streamer.predict(["next"]) == ["next"]
@@ -149,6 +152,12 @@ def test_a_model_that_cannot_be_loaded(ray_streamers):
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(WorkerInitError, match="OSError: there are no weights"):
         streamer.wait_ready(LONG)
+
+
+def test_a_model_that_does_not_pickle(ray_cluster):
+    model = functools.partial(double_slowly, threading.Lock())
+    with pytest.raises(SerializationError, match=r"cannot be sent to a replica, because .*lock"):
+        RayStreamer(model, 8)
 
 
 def test_resources_that_no_node_has_are_told_within_seconds(ray_streamers):

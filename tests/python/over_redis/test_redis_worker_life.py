@@ -68,6 +68,13 @@ def test_a_wrong_setting_is_named(options, error, message):
         RedisWorker(**{"model_class": double, "batch_size": 8, **options})
 
 
+def test_its_processes_are_bound_to_the_given_cpus(workers, client):
+    cpu, before = max(os.sched_getaffinity(0)), os.sched_getaffinity(0)
+    workers(lambda batch: [os.sched_getaffinity(0) for _ in batch], affinity=[[cpu]])
+    assert client.ask([1]) == [{cpu}]
+    assert os.sched_getaffinity(0) == before
+
+
 def test_close_answers_what_is_here_and_leaves_the_rest(workers, client, process_gate):
     worker = workers(process_gate, batch_size=2)
     futures = client.send([0])

@@ -1,4 +1,4 @@
-"""The page of messages has an entry for each anchor of a message, and for each exception."""
+"""The page of mistakes has an entry for each address in a message; each exception has an entry."""
 
 import ast
 import re
@@ -9,14 +9,15 @@ from service_streamer._messages import PAGE
 
 ROOT = Path(__file__).parents[3]
 FILE = "docs/troubleshooting/errors.md"
+EXCEPTIONS = "docs/troubleshooting/exceptions.md"
 PACKAGE = Path(service_streamer.__file__).parent
 LONGEST = 12  # lines of an entry
 
 
-def entries():
-    """The lines of each entry that are not empty, by its anchor."""
+def entries(page):
+    """The lines of each entry of a page that are not empty, by its anchor."""
     found = {}
-    for text in re.split(r"^### ", (ROOT / FILE).read_text(), flags=re.MULTILINE)[1:]:
+    for text in re.split(r"^### ", (ROOT / page).read_text(), flags=re.MULTILINE)[1:]:
         heading, _, body = text.partition("\n")
         body = body.partition("\n## ")[0]
         # the slug of GitHub: letters, digits, hyphens and underscores
@@ -59,15 +60,21 @@ def test_messages_have_the_address_of_the_page():
 def test_each_anchor_of_a_message_is_on_the_page():
     named = set(anchors())
     assert len(named) > 10
-    assert named <= entries().keys()
+    assert named <= entries(FILE).keys()
 
 
 def test_each_exception_has_an_entry():
-    text = "\n".join([heading + "\n" + "\n".join(body) for heading, body in entries().values()])
-    known = set(re.findall(r"`(\w+)`", text)) | {heading for heading, _ in entries().values()}
+    found = [*entries(FILE).values(), *entries(EXCEPTIONS).values()]
+    text = "\n".join(line for _, body in found for line in body)
+    known = set(re.findall(r"`(\w+)`", text)) | {heading for heading, _ in found}
     assert set(exceptions()) <= known
 
 
 def test_entries_are_short():
-    long = {anchor for anchor, (_, body) in entries().items() if len(body) > LONGEST}
+    long = {
+        anchor
+        for page in (FILE, EXCEPTIONS)
+        for anchor, (_, body) in entries(page).items()
+        if len(body) > LONGEST
+    }
     assert long == set()

@@ -12,7 +12,7 @@ from waits import eventually
 import service_streamer
 
 PACKAGE = Path(service_streamer.__file__).parent
-PAGE = Path(__file__).parents[3] / "docs" / "guide" / "log-records.md"
+PAGE = Path(__file__).parents[3] / "docs/guide/monitoring/log-records.md"
 LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
 CALLS = {f"_logger.{level}" for level in LEVELS}
 

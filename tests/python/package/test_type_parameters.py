@@ -9,6 +9,7 @@ from waits import LONG
 from service_streamer import (
     Future,
     ManagedModel,
+    RayStreamer,
     RedisStreamer,
     StepModel,
     Streamer,
@@ -20,7 +21,7 @@ from service_streamer._types import ProcessesOptions, ThreadedOptions
 pytestmark = pytest.mark.every_python
 
 T = typing.TypeVar("T")
-CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, ManagedModel, StepModel, Future]
+CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, RayStreamer, ManagedModel, StepModel, Future]
 
 
 class Length(ManagedModel[str, int]):
@@ -72,4 +73,4 @@ def test_a_model_class_with_type_parameters_is_still_no_function():
 def test_each_option_has_a_type(cls, options):
     parameters = inspect.signature(cls).parameters.values()
     named = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
-    assert named - {"output"} == options.__annotations__.keys()
+    assert named - {"output", "options"} == options.__annotations__.keys()

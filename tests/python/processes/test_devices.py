@@ -5,6 +5,7 @@ import os
 import pytest
 
 from service_streamer._devices import THREAD_VARIABLES, check_devices, device_of, environment
+from service_streamer._placement import Place, Placement
 
 UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 MIG = "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0"
@@ -56,24 +57,30 @@ def test_devices_go_round():
 
 def test_cores_are_divided_among_the_workers():
     cores = len(os.sched_getaffinity(0))
-    assert environment(None, 1, {}) == dict.fromkeys(THREAD_VARIABLES, str(cores))
-    assert environment(None, cores, {})["OMP_NUM_THREADS"] == "1"
-    assert environment(None, 1000, {})["MKL_NUM_THREADS"] == "1"
+    place = Placement().of
+    assert environment(None, place(0, 1), {}) == dict.fromkeys(THREAD_VARIABLES, str(cores))
+    assert environment(None, place(0, cores), {})["OMP_NUM_THREADS"] == "1"
+    assert environment(None, place(0, 1000), {})["MKL_NUM_THREADS"] == "1"
 
 
 def test_thread_counts_of_the_user_stay():
-    own = environment(None, 1, {"OPENBLAS_NUM_THREADS": "7"})
+    own = environment(None, Place(1), {"OPENBLAS_NUM_THREADS": "7"})
     assert "OPENBLAS_NUM_THREADS" not in own
     assert set(own) == set(THREAD_VARIABLES) - {"OPENBLAS_NUM_THREADS"}
     # the others follow this one by themselves
-    assert environment(None, 1, {"OMP_NUM_THREADS": "7"}) == {}
+    assert environment(None, Place(1), {"OMP_NUM_THREADS": "7"}) == {}
+
+
+def test_threads_that_are_given_win_over_the_environment():
+    own = environment(None, Place(3, is_chosen=True), {"OMP_NUM_THREADS": "7"})
+    assert own == dict.fromkeys(THREAD_VARIABLES, "3")
 
 
 @pytest.mark.parametrize(("device", "variable"), [(2, "2"), (UUID, UUID), ("", "")])
 def test_a_worker_sees_its_device_only(device, variable):
-    own = environment(device, 1, {"CUDA_VISIBLE_DEVICES": "5"})
+    own = environment(device, Place(1), {"CUDA_VISIBLE_DEVICES": "5"})
     assert own["CUDA_VISIBLE_DEVICES"] == variable
 
 
 def test_without_devices_the_variable_is_inherited():
-    assert "CUDA_VISIBLE_DEVICES" not in environment(None, 1, {"CUDA_VISIBLE_DEVICES": "5"})
+    assert "CUDA_VISIBLE_DEVICES" not in environment(None, Place(1), {"CUDA_VISIBLE_DEVICES": "5"})

@@ -183,6 +183,7 @@ sys.path.insert(0, sys.argv[1])
 import pytest
 from process_models import double
 from service_streamer._model import check_model, pack
+from service_streamer._placement import Placement
 from service_streamer._processes.start import Starter, Version
 
 pids = []
@@ -194,7 +195,7 @@ def refuse(pid):
 if __name__ == "__main__":
     os.pidfd_open = refuse
     model = check_model(double, None, None, None)
-    start = Starter(sys.argv[2], None, budget=8, output_batch=False)
+    start = Starter(sys.argv[2], None, Placement(), budget=8, output_batch=False)
     open_files = []
     for _ in range(2):  # with the first a forkserver starts
         with pytest.raises(OSError, match="Too many open files"):

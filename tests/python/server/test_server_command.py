@@ -122,7 +122,7 @@ def test_the_drain_timeout_ends_requests_with_503(serve_hub, model_folder, asked
 
 
 def test_the_five_minutes_of_the_page_work(tmp_path, asked):
-    page = (Path(__file__).parents[3] / "docs" / "guide" / "server.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/guide/hub/server.md").read_text()
     code, configuration = (
         re.search(f"^```{kind}\n# {name}\n(.*?)^```", page, re.M | re.S)[1]
         for kind, name in (("python", "my_models.py"), ("toml", "models/upper/model.toml"))

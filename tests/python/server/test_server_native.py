@@ -1,5 +1,6 @@
 """Native models behind the server: they get arrays, and return tensors of torch."""
 
+import functools
 import json
 import shutil
 
@@ -89,6 +90,19 @@ def test_an_input_that_the_model_makes_itself_is_no_input_of_a_request(model, se
     answer = app.ask("POST", "/v1/models/native:predict", {"instances": instances})
     seen = [{"seen": [1, 2], "sum": 3}, {"seen": [4, 5], "sum": 9}]
     assert answer.json == {"predictions": seen}
+
+
+def test_an_item_that_the_model_refuses_is_an_error_of_the_client(model, server_hubs):
+    app = App(server_hubs({"native": ModelSpec(model("Pairs", PAIRS), batch_size=8)}))
+    ask = functools.partial(app.ask, "POST", "/v1/models/native:predict")
+    long = [1.0] * 17
+    answer = ask({"instances": [{"a": long, "b": long}]})
+    assert answer.status == 400
+    assert "input 'a' of an item" in answer.json["error"]
+    assert "17" in answer.json["error"]
+    answer = ask({"instances": [{"a": [1.0], "b": [1.0, 2.0]}]}, headers={"X-Priority": "1"})
+    assert answer.status == 400
+    assert ask({"instances": [{"a": [1.0], "b": [2.0]}]}).json == {"predictions": [[[3.0], 2.0]]}
 
 
 def test_a_file_in_a_folder_is_described_by_the_file_beside_it(files, tmp_path):

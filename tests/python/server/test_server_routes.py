@@ -1,7 +1,6 @@
 """The routes of the server, asked without a socket."""
 
 import asyncio
-import base64
 import json
 
 import pytest
@@ -10,11 +9,10 @@ pytest.importorskip("http_servers")
 pytest.importorskip("watchfiles")
 
 from http_servers import App
-from hub_models import Folder
 from server_models import fails
 from thread_models import Gate, double
 
-from service_streamer.hub import ModelHub, ModelSpec
+from service_streamer.hub import ModelSpec
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -204,82 +202,6 @@ def test_bytes_reach_the_model_as_it_declares_them(app):
     head = {"name": "x", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}}
     answer = binary(app, "upper", {"inputs": [head]}, b"\1\0\0\0\xff")
     assert (answer.status, "'x' is not UTF-8" in answer.json["error"]) == (400, True)
-
-
-# ----------------------------------------------------------- TensorFlow Serving
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/models/double", "/models/double", "/v1/models/double/versions/1"]
-)
-def test_instances_become_predictions(app, path):
-    answer = app.ask("POST", f"{path}:predict", {"instances": [1, [2], "a"]})
-    assert (answer.status, answer.json) == (200, {"predictions": [2, [2, 2], "aa"]})
-
-
-@pytest.mark.parametrize(
-    ("model", "body", "expected"),
-    [
-        ("sums", {"instances": [{"a": 1, "b": 2}]}, {"predictions": [{"sum": 3, "text": "1+2"}]}),
-        ("sums", {"inputs": {"a": [1], "b": [2]}}, {"outputs": {"sum": [3], "text": ["1+2"]}}),
-        ("upper", {"inputs": ["a", "b"]}, {"outputs": ["A", "B"]}),
-        ("upper", {"instances": []}, {"predictions": []}),
-        ("means", {"instances": [[[1, 2], [3, 4]]]}, {"predictions": [2.5]}),
-        ("means", {"instances": [{"image": [[1], [3]]}]}, {"predictions": [2.0]}),
-        ("sizes", {"instances": [{"b64": base64.b64encode(b"\xff\0").decode()}]},
-         {"predictions": [2]}),
-    ],
-)  # fmt: skip
-def test_both_forms_of_tensorflow_serving(app, model, body, expected):
-    answer = app.ask("POST", f"/v1/models/{model}:predict", body)
-    assert (answer.status, answer.json) == (200, expected)
-
-
-@pytest.mark.parametrize(
-    ("model", "body", "complaint"),
-    [
-        ("double", {}, 'either "instances" or "inputs"'),
-        ("double", {"instances": 1}, "instances must be a list, not 1"),
-        ("double", [], "the body must be a JSON object"),
-        ("double", {"inputs": {"a": [1], "b": []}}, "differ in their number of rows"),
-        ("sums", {"instances": [{"a": 1}]}, "with the fields a, b, not {'a': 1}"),
-        ("sums", {"instances": [{"a": 1, "b": "x"}]}, "input 'b': 'x' is not a value of INT64"),
-        ("texts", {"instances": [5]}, "input 'text': 5 is not a value of STRING"),
-        ("means", {"instances": [[[1]]]}, "input 'image' must have the shape [-1, 2, -1]"),
-        ("sizes", {"instances": [{"b64": "?"}]}, "is not base64"),
-    ],
-)
-def test_wrong_instances_are_refused_with_their_reason(app, model, body, complaint):
-    answer = app.ask("POST", f"/v1/models/{model}:predict", body)
-    assert (answer.status, complaint in answer.json["error"]) == (400, True), answer.json
-
-
-def test_the_status_of_a_model(app):
-    (status,) = app.ask("GET", "/v1/models/fails").json["model_version_status"]
-    assert (status["version"], status["state"]) == ("1", "START")
-    app.ask("POST", "/v1/models/fails:predict", {"instances": [1]})
-    (status,) = app.ask("GET", "/v1/models/fails/versions/1").json["model_version_status"]
-    assert (status["state"], status["status"]["error_code"]) == ("AVAILABLE", "OK")
-    assert app.ask("GET", "/v1/models/none").status == 404
-
-
-def test_the_header_of_the_caller_chooses_the_version_of_a_canary(tmp_path):
-    folder = Folder(tmp_path)
-    folder.configure('policy = "pinned:1"')
-    for version in (1, 2):
-        folder.add(version)
-    with ModelHub.watch(tmp_path / "models") as hub:
-        hub.canary("times", version=2, share=0.5)
-        app = App(hub)
-
-        def version_of(key):
-            headers = {"X-Caller-Key": str(key)}
-            answer = app.ask("POST", "/v1/models/times:predict", {"instances": [1]}, headers)
-            return answer.json["predictions"][0]
-
-        versions = [version_of(key) for key in range(20)]
-        assert set(versions) == {1, 2}
-        assert [version_of(key) for key in range(20)] == versions
 
 
 # ------------------------------------------------------------------------ errors

@@ -63,6 +63,10 @@ def modules(torch):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 3 * x + 1
 
+    class Conjugated(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 0).conj()
+
     class Sequences(torch.nn.Module):
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
             seen = ids * mask
@@ -151,7 +155,7 @@ def modules(torch):
             return 3 * x + self.weights[0]
 
     kinds = (Floats, Sequences, Pairs, Picky, Slow, Endless, Lookup, Bags, Huge, Same, Summed)
-    return {each.__name__: each for each in (*kinds, Crowd, Heavy)}
+    return {each.__name__: each for each in (*kinds, Conjugated, Crowd, Heavy)}
 
 
 def save_script(torch, name, path):
@@ -161,12 +165,14 @@ def save_script(torch, name, path):
         torch.jit.script(modules(torch)[name]()).save(str(path))
 
 
-def save_package(torch, name, path):
-    """Write one of floats as a package of AOTInductor; takes seconds."""
+def save_package(torch, name, path, **options):
+    """Write one of floats as a package of AOTInductor, with options of it; takes seconds."""
     batch = torch.export.Dim("batch", min=1, max=8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what torch itself uses
         program = torch.export.export(
             modules(torch)[name](), (torch.zeros(2, 3),), dynamic_shapes=({0: batch},)
         )
-        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(path), inductor_configs=options
+        )

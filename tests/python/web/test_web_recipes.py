@@ -1,4 +1,4 @@
-"""The recipes of docs/guide/monitoring.md work as printed, with another port."""
+"""The recipes of docs/guide/monitoring work as printed, with another port."""
 
 import re
 import shutil
@@ -18,11 +18,12 @@ yaml = pytest.importorskip("yaml")
 
 pytest_plugins = ["web_fixtures"]
 
-PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "monitoring.md").read_text()
+FOLDER = Path(__file__).parents[3] / "docs/guide/monitoring"
+PAGES = "\n".join((FOLDER / name).read_text() for name in ("live-page.md", "health.md"))
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture

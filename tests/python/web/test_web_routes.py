@@ -7,6 +7,7 @@ import sys
 import jsonschema
 import pytest
 from thread_models import double
+from told import missing
 
 import service_streamer
 from service_streamer import RedisStreamer, ThreadedStreamer
@@ -75,7 +76,7 @@ def test_several_streamers_are_shown_by_name(serves, streamer):
 @pytest.mark.parametrize(
     ("shown", "error"),
     [
-        ({}, "empty"),
+        ({}, "at least one streamer, not {}"),
         ({"a/b": None}, "a/b"),
         ({"": None}, "name"),
         (len, "RedisWorker.*len"),
@@ -159,7 +160,7 @@ def test_metrics_name_their_extra(serves, streamer, monkeypatch):
     monkeypatch.delattr(service_streamer, "metrics", raising=False)
     answer = serves(streamer).get("/metrics")
     assert answer.status == 501
-    assert 'pip install "service-streamer-ng[metrics]"' in answer.text
+    assert "pip install 'service-streamer-ng[metrics]'" in answer.text
 
 
 def test_metrics_are_those_of_the_streamer(serves, streamer):
@@ -187,7 +188,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == f'{package} is missing: pip install "service-streamer-ng[{extra}]"\n'
+    assert done.stdout == missing(package, extra)
 
 
 def test_a_redis_client_without_a_broker_is_not_ready(serves, port):

@@ -7,7 +7,15 @@ import logging
 import os
 from typing import Any
 
-from ..options import CommandError, add_devices, add_model_options, new_parser, read_secret
+from ..options import (
+    CommandError,
+    add_devices,
+    add_model_options,
+    add_placement,
+    fill_in,
+    new_parser,
+    read_secret,
+)
 from . import report, table
 from .advice import advise, knee_sentence, limit_sentence
 from .plan import Plan, measure
@@ -83,6 +91,7 @@ def add_to(commands: Any) -> None:
     add("--content-type", default="application/json", help="of the body (application/json)")
     add("--workers", type=int, default=None, metavar="N", help="worker processes of a model")
     add_devices(add)
+    add_placement(add)
     add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add_model_options(add)
 
@@ -105,7 +114,6 @@ def run(
     body: str | None,
     content_type: str,
     workers: int | None,
-    batch_size: int,
     **options: Any,
 ) -> int:
     """Measure, print tables, and write the report."""
@@ -130,9 +138,8 @@ def run(
         prefix=prefix,
         secret=read_secret(secret_file),
         workers=workers,
-        batch_size=batch_size,
         model=model,
-        streamer={k: v for k, v in options.items() if k not in model},
+        streamer=fill_in({k: v for k, v in options.items() if k not in model}, batch_size=64),
     )
     logging.getLogger("service_streamer").addHandler(logging.NullHandler())  # errors are counted
     opened = open_target(target, settings)

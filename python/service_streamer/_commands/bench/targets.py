@@ -14,12 +14,13 @@ from ... import _options
 from ..._errors import StreamerError
 from ..._explain import count
 from ..._model import check_model
+from ..._options_file import OptionsFile
 from ..._processes.streamer import Streamer
 from ..._redis.streamer import RedisStreamer
 from ..._stats import StreamerStats
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
-from ..options import CommandError, find
+from ..options import PLACEMENT, CommandError, find, flag
 from ..top.sources import is_broker
 
 CONNECT = 5.0  # s for the first answer of a server that should run already
@@ -45,11 +46,10 @@ class Settings:
     secret: bytes | None = None
     workers: int | None = None
     """worker processes of a model; None: it runs in a thread of this process"""
-    batch_size: int = 64
     model: dict[str, Any] = dataclasses.field(default_factory=dict)
     """model_init_args, model_init_kwargs, warmup"""
     streamer: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """max_latency, policy and, for workers, cuda_devices and mp_start_method"""
+    """batch_size, max_latency, policy, options and, for workers, those of their processes"""
 
 
 class Target:
@@ -257,19 +257,21 @@ def _connected(target: Target) -> Target:
 
 
 def _open_model(place: str, settings: Settings) -> Target:
-    source = find(place)
-    _options.count("batch_size", settings.batch_size)  # before the model is loaded
+    source, given = find(place), settings.streamer
+    size = {**OptionsFile.of(given.get("options")).values, **given}["batch_size"]
+    _options.count("batch_size", size)  # before the model is loaded
     if settings.workers is None:
+        if refused := [name for name in _OF_PROCESSES if name in given]:
+            flags = ", ".join(map(flag, refused))
+            raise CommandError(f"{flags}: for worker processes, so give --workers N")
         predict = source
         if callable(source):
             model = check_model(source, *(settings.model.get(name) for name in _MODEL_OPTIONS))
-            predict = model.load(None, settings.batch_size)
-        options = {k: v for k, v in settings.streamer.items() if k in ("max_latency", "policy")}
-        streamer: BaseStreamer = ThreadedStreamer(predict, settings.batch_size, **options)
+            predict = model.load(None, size)
+        streamer: BaseStreamer = ThreadedStreamer(predict, **given)
         return Target(f"{place} in a thread", streamer, settings, is_own=True)
     workers = settings.workers
-    options = {**settings.model, **settings.streamer, "worker_num": workers}
-    started = Streamer(source, settings.batch_size, **options)
+    started = Streamer(source, **settings.model, **given, worker_num=workers)
     try:
         started.wait_ready()
     except BaseException:
@@ -279,6 +281,7 @@ def _open_model(place: str, settings: Settings) -> Target:
 
 
 _MODEL_OPTIONS: Sequence[str] = ("model_init_args", "model_init_kwargs", "warmup")
+_OF_PROCESSES = ("cuda_devices", "mp_start_method", *PLACEMENT)
 
 
 def one_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..._errors import StreamerError
+from ..._messages import missing_package
 from ..options import CommandError, new_parser
 from .sources import Source, open_source
 
@@ -92,6 +93,6 @@ def _make_screen() -> Screen:
         from .screen import Screen
     except ImportError as error:
         raise CommandError(
-            f'top needs pip install "service-streamer-ng[top]", or --once --json ({error})'
+            f"{missing_package(error, 'top')}\nor use --once --json, which needs no package"
         ) from None
     return Screen()

@@ -14,6 +14,7 @@ from ..._errors import (
     WorkerInitError,
     WorkerLost,
 )
+from ..._placement import Place
 from ..._processes.streamer import Streamer
 from .memory import PackedModel, RunningModel
 from .models import SharedModels
@@ -23,9 +24,13 @@ MAX_QUEUE = 65_536  # items of one model
 
 
 class SharedWorker:
-    """A worker process and its models. Any thread may call the methods."""
+    """A worker process and its models. Any thread may call the methods.
 
-    def __init__(self) -> None:
+    Args:
+        place: its CPUs.
+    """
+
+    def __init__(self, place: Place) -> None:
         self.closing = False
         """it will end soon, so nothing has to be unloaded"""
         self._running = RunningModel()
@@ -41,6 +46,8 @@ class SharedWorker:
             weight=lambda item: weights[item[0]] if len(item) > 2 else 1.0,
             max_weight=1.0,
             max_queue_per_tenant=MAX_QUEUE,
+            affinity=None if place.cpus is None else [place.cpus],
+            threads_per_worker=place.threads if place.is_chosen else None,
         )
         self.streamer._owned("share").share(weakly(self._died))
 

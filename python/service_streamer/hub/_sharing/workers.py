@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ... import _lifecycle
+from ... import _lifecycle, _options
 from ..._errors import StreamerClosed
 from ..._model import Model
 from ..._options import Options
+from ..._placement import Placement
 from ..._waiting.threads import original
 from .memory import PackedModel
 from .streamer import SharedStreamer
 from .worker import SharedWorker
+
+
+def shared_workers(count: int | None, placement: Mapping[str, Any]) -> SharedWorkers | None:
+    """Return the shared worker processes of a hub; None: it has none.
+
+    Args:
+        count: most processes. None: there are none.
+        placement: the arguments of `Placement` by name.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or is for processes that there are not.
+    """
+    if count is not None:
+        return SharedWorkers(_options.count("workers", count), Placement(**placement))
+    for name, value in placement.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} is for worker processes that models share: give the hub "
+                "workers=, or the option to each ModelSpec"
+            )
+    return None
 
 
 class SharedWorkers:
@@ -21,10 +44,12 @@ class SharedWorkers:
 
     Args:
         count: most processes.
+        placement: their CPUs.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, placement: Placement) -> None:
         self._count = count
+        self._placement = placement
         self._lock = original("_thread", "allocate_lock")()  # guards the next two
         self._workers: list[SharedWorker] = []
         self._closed = False
@@ -50,7 +75,7 @@ class SharedWorkers:
                 raise StreamerClosed("the hub is closed")
             worker = min(self._workers, key=len, default=None)
             if worker is None or (len(worker) > 0 and len(self._workers) < self._count):
-                worker = SharedWorker()
+                worker = SharedWorker(self._placement.of(len(self._workers), self._count))
                 self._workers.append(worker)
             worker.add(packed, options.batch_size, on_death)
         return SharedStreamer(worker, packed, options, name)

@@ -15,10 +15,10 @@ messages       the classes of the messages
 
 from __future__ import annotations
 
+from ..._messages import missing_package
+
 try:
     import google.protobuf  # noqa: F401
     import grpc  # noqa: F401
 except ImportError as _error:
-    raise ImportError(
-        f'{_error}: pip install "service-streamer-ng[grpc]"', name=_error.name
-    ) from _error
+    raise missing_package(_error, "grpc") from _error

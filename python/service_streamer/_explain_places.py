@@ -1,0 +1,41 @@
+"""The lines of the report about the CPUs and the threads of worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ._machine import cpu_count, parse_cpus
+from ._stats import WorkerStats
+
+
+def lines(workers: Sequence[WorkerStats]) -> list[str]:
+    """Return the lines; none if the workers are not bound and have few threads."""
+    found = []
+    bound = [each for each in workers if each.cpus is not None]
+    for each in bound:
+        node = "" if each.numa_node is None else f" of node {each.numa_node}"
+        found.append(f"  pid {each.pid} is bound to CPUs {each.cpus}{node}")
+    if bound and len(bound) < len(workers):
+        rest = len(workers) - len(bound)
+        found.append(f"  {rest} more {'is' if rest == 1 else 'are'} not bound")
+    return found + _too_many_threads(workers)
+
+
+def _too_many_threads(workers: Sequence[WorkerStats]) -> list[str]:
+    """Return the hint for threads that are more than the CPUs, or nothing.
+
+    A worker with one thread may only wait for a service, and one with a GPU computes there.
+    """
+    counts = [int(text) for text in (each.threads or "" for each in workers) if text.isdecimal()]
+    on_cpu = all(each.device in (None, "") for each in workers)
+    if not on_cpu or len(counts) < len(workers) or max(counts, default=0) < 2:
+        return []
+    cpus = cpu_count()
+    if all(each.cpus is not None for each in workers):
+        cpus = len({cpu for each in workers for cpu in parse_cpus(each.cpus or "")})
+    if sum(counts) <= cpus:
+        return []
+    return [
+        f"  {len(workers)} workers with up to {max(counts)} threads share {cpus} CPUs: "
+        f"threads_per_worker={max(1, cpus // len(workers))} gives each its own"
+    ]

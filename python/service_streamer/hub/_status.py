@@ -1,0 +1,96 @@
+"""What `ModelHub.status` tells of the models and their versions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionStatus:
+    """The state of one version of a model.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64)}) as hub:
+        ...     outputs = hub.predict("sorted", [1, 2])
+        ...     version = hub.status()["sorted"].versions[1]
+        >>> version.state, version.requests
+        ('ready', 1)
+    """
+
+    version: int
+    state: str
+    """"unloaded", "loading", "ready", "draining" or "failed\""""
+    memory: int | None
+    """bytes of host memory, as measured; None: it is not loaded"""
+    gpu_memory: int | None
+    """bytes of GPU memory; 0: this process has not initialised CUDA"""
+    last_use: float | None
+    """``time.time()`` of the last request, or of the load; None: there was none"""
+    requests: int
+    """how many it got so far"""
+    waiting: int
+    """requests that wait until it is loaded, now"""
+    reloads: int
+    """loads within a minute after it was unloaded for another model"""
+    error: str | None
+    """why the last attempt to load it has failed"""
+    shared: bool = False
+    """it is in a worker process with other models, now"""
+    worker_deaths: int = 0
+    """shared worker processes that died while they ran it. After two it gets its own"""
+    loads: int = 0
+    """how often it was loaded"""
+    failures: int = 0
+    """how often it could not be loaded"""
+    load_seconds: float | None = None
+    """how long the last load took; None: there was none"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelStatus:
+    """The state of one model.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64, pin=True)}) as hub:
+        ...     status = hub.status()["sorted"]
+        >>> status.serving, status.pinned, status.error
+        (1, True, None)
+    """
+
+    name: str
+    serving: int | None
+    """the version that gets the requests; None: there is none yet"""
+    pinned: bool
+    labels: dict[str, int]
+    versions: dict[int, VersionStatus]
+    error: str | None
+    """why its folder, or a part of it, cannot be used"""
+    canary: CanaryStatus | None = None
+    """the present canary, or the last one"""
+    earlier: int | None = None
+    """the version that `ModelHub.rollback` goes back to; None: there is none"""
+
+
+@dataclasses.dataclass(frozen=True)
+class CanaryStatus:
+    """How a version does that gets a share of the requests.
+
+    Example:
+        >>> def report(canary):
+        ...     rate = canary.errors / (canary.requests or 1)
+        ...     return f"version {canary.version}: {rate:.0%} of its requests failed"
+        >>> report(CanaryStatus(4, 0.1, 200, 3, 1800, 2, None))
+        'version 4: 2% of its requests failed'
+    """
+
+    version: int
+    share: float
+    requests: int
+    """answered by the canary"""
+    errors: int
+    """how many of them failed"""
+    serving_requests: int
+    """answered meanwhile by the version that serves"""
+    serving_errors: int
+    ended: str | None
+    """why it has ended; None: it goes on"""
