@@ -5,7 +5,7 @@ gunicorn -c gunicorn_conf.py app:app
 
 from flask import Flask, Response, jsonify, request
 from models import BadSentence
-from settings import BROKER, SECRET
+from settings import BROKER, SCALE_TO_ZERO, SECRET
 
 from service_streamer import QueueFull, RedisStreamer, RequestTimeout, StreamerError, web
 
@@ -26,7 +26,8 @@ def explain() -> Response:
 
 
 # /streamer/ is the live page; /streamer/live and /streamer/ready are for probes
-app.register_blueprint(web.flask_blueprint(streamer), url_prefix="/streamer")
+routes = web.flask_blueprint({"text-infilling": streamer}, ready_without_workers=SCALE_TO_ZERO)
+app.register_blueprint(routes, url_prefix="/streamer")
 
 
 @app.errorhandler(BadSentence)  # an exception of the model reaches the caller unchanged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ class Fetcher:
         consumer: this worker.
         stream: from which it fetches.
         connection: of the fetcher thread.
+        last_connection: of the same thread, to take what was on its way when it was interrupted.
         batches: the items of one batch for each model. Twice as many may be unanswered here, unless
             that exceeds this worker's share of all items in the stream and at workers.
         reserve: items that may be here for this stream, whatever the worker has from others.
@@ -39,6 +41,7 @@ class Fetcher:
         consumer: Consumer,
         stream: RequestStream,
         connection: RetryingConnection,
+        last_connection: RetryingConnection,
         *,
         batches: int,
         reserve: int,
@@ -50,6 +53,7 @@ class Fetcher:
         self._queue = consumer.queue
         self._leases = consumer.leases
         self._connection = connection
+        self._last_connection = last_connection
         self._batches = batches
         self._workers = 1  # live workers of the stream, as reported by the lease keeper
         self._length = 0  # of the stream, including entries at workers
@@ -62,6 +66,8 @@ class Fetcher:
         """Fetch until `should_stop`."""
         while self._wait():
             self._connection.call(self._fetch)
+        if self._connections:  # others would find what was on its way only at their next round
+            self._last_connection.call(self._take_last)
 
     def set_worker_count(self, count: int) -> None:
         """Set the number of live workers that share the stream. Any thread."""
@@ -121,6 +127,10 @@ class Fetcher:
 
     def _touch(self, connection: Connection) -> None:
         self._queue.touch(connection, self.stream)
+
+    def _take_last(self, connection: Connection) -> None:
+        work = functools.partial(self._take_lost, connection)
+        self._queue.with_group(connection, self.stream, work)
 
     def _take_lost(self, connection: Connection) -> None:
         """Take entries that were delivered to this worker but lost when the connection broke."""

@@ -35,6 +35,7 @@ from .retrying import RetryingConnection
 _logger = logging.getLogger("service_streamer")
 
 CLOSE_PATIENCE = 5.0  # s to wait for an unreachable broker while closing
+LAST_PATIENCE = 1.0  # the same for entries that were on their way to a fetcher
 
 
 def check_queue(broker: Broker, keys: Keys) -> None:
@@ -90,23 +91,26 @@ class Gateway:
         self._draining = False
         self._skip_drain = False
         self._leaving = False
-        self._give_up_at = float("inf")
+        self._give_up_at = self._take_until = float("inf")
         self._error: BaseException | None = None
         self.consumer = consumer = Consumer(processes, broker, keys, signer, claim_after)
         self._leaving_connection = consumer.connection(self._must_give_up)
         self._fetching = [consumer.connection(self._should_stop_fetching) for _ in keys.streams]
+        self._taking_last = [consumer.connection(self._should_stop_taking) for _ in keys.streams]
         self._replying = consumer.connection(self._must_give_up)
         self._keeping = consumer.connection(self._should_leave)
         fetchers = [
             Fetcher(
                 consumer,
                 stream,
-                connection,
+                *connections,
                 batches=batch_size * models,
                 reserve=batch_size * models if ages else 0,
                 should_stop=self._should_stop_fetching,
             )
-            for stream, connection in zip(keys.streams, self._fetching, strict=True)
+            for stream, *connections in zip(
+                keys.streams, self._fetching, self._taking_last, strict=True
+            )
         ]
         replier = Replier(consumer, self._replying)
         self._keeper = LeaseKeeper(
@@ -187,17 +191,18 @@ class Gateway:
 
     def _join(self, deadline: float | None) -> bool:
         *fetchers, replier, keeper = self._threads
-        for fetcher, connection in zip(fetchers, self._fetching, strict=True):
-            self._join_thread(fetcher, connection, 0)
+        self._take_until = time.monotonic() + LAST_PATIENCE
+        for fetcher, *connections in zip(fetchers, self._fetching, self._taking_last, strict=True):
+            self._join_thread(fetcher, self._take_until - time.monotonic(), *connections)
         drained = self._skip_drain or self._drain(deadline)
         self._give_up_at = time.monotonic() + CLOSE_PATIENCE
         self.consumer.ingress.stop()
-        self._join_thread(replier, self._replying, CLOSE_PATIENCE)
+        self._join_thread(replier, CLOSE_PATIENCE, self._replying)
         self._leaving = True
         self._changed.notify()
         self._keeping.connection.interrupt()
-        self._join_thread(keeper, self._leaving_connection, self._give_up_at - time.monotonic())
-        for connection in (*self._connections(), self._leaving_connection):
+        self._join_thread(keeper, self._give_up_at - time.monotonic(), self._leaving_connection)
+        for connection in (*self._connections(), *self._taking_last, self._leaving_connection):
             connection.close()
         return drained
 
@@ -216,16 +221,17 @@ class Gateway:
         return True
 
     def _join_thread(
-        self, thread: NativeThread, retrying: RetryingConnection, patience: float
+        self, thread: NativeThread, patience: float, *connections: RetryingConnection
     ) -> None:
-        """Join a thread. After `patience` seconds, interrupt its connection until it ends."""
+        """Join a thread. After `patience` seconds, interrupt its connections until it ends."""
         if self._threads.index(thread) >= self._started:
             return
         until = time.monotonic() + patience
         ended = False
         while not ended:
             if time.monotonic() >= until:
-                retrying.connection.interrupt()
+                for each in connections:
+                    each.connection.interrupt()
             ended = thread.join(0.1)
 
     def _keep(self) -> None:
@@ -257,6 +263,9 @@ class Gateway:
 
     def _should_stop_fetching(self) -> bool:
         return self._draining or self._must_give_up()
+
+    def _should_stop_taking(self) -> bool:
+        return self._skip_drain or time.monotonic() >= self._take_until
 
     def _should_leave(self) -> bool:
         return self._leaving or self._must_give_up()

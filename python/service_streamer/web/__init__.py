@@ -52,6 +52,7 @@ def create_app(
     control: Control | None = None,
     *,
     ready_queue_share: float | None = 0.9,
+    ready_without_workers: bool = False,
 ) -> Starlette:
     """Return an ASGI application with the routes of this package.
 
@@ -64,6 +65,9 @@ def create_app(
             changed.
         ready_queue_share: ``/ready`` answers 503 while more than this part of ``max_queue`` is
             used. None: the queue does not matter.
+        ready_without_workers: ``/ready`` answers 200 for a `RedisStreamer` whose broker can be
+            used, also while no worker lives. For workers that an autoscaler starts when requests
+            wait: without a ready web process there are no requests.
 
     Raises:
         ImportError: the extra ``web`` is not installed.
@@ -77,7 +81,7 @@ def create_app(
     """
     from ._site import Site
 
-    site = Site(streamers, control, ready_queue_share)
+    site = Site(streamers, control, ready_queue_share, ready_without_workers=ready_without_workers)
     try:
         from ._app import make_app
     except ImportError as error:
@@ -91,12 +95,13 @@ def flask_blueprint(
     *,
     name: str = "service_streamer",
     ready_queue_share: float | None = 0.9,
+    ready_without_workers: bool = False,
     event_streams: int = 2,
 ) -> Blueprint:
     """Return a Flask blueprint with the routes of this package.
 
     Args:
-        streamers, ready_queue_share: as for `create_app`.
+        streamers, ready_queue_share, ready_without_workers: as for `create_app`.
         control: as for `create_app`, but a callable gets Flask's request and is an ordinary
             function.
         name: of the blueprint.
@@ -118,7 +123,7 @@ def flask_blueprint(
     """
     from ._site import Site
 
-    site = Site(streamers, control, ready_queue_share, event_streams)
+    site = Site(streamers, control, ready_queue_share, event_streams, ready_without_workers)
     try:
         from ._blueprint import make_blueprint
     except ImportError as error:

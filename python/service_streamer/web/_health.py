@@ -15,12 +15,13 @@ from .._streamer import BaseStreamer
 PATIENCE = 0.2  # s for the owner of a client's workers to say why none is ready
 
 
-def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
+def of_streamer(streamer: BaseStreamer, stats: StreamerStats, without_workers: bool) -> str:
     """Return why the workers of a streamer cannot answer.
 
     Args:
         streamer: to check.
         stats: its statistics, just read.
+        without_workers: a `RedisStreamer` needs no worker.
 
     Raises:
         WorkerInitError: no worker can load the model.
@@ -31,7 +32,7 @@ def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
     if isinstance(streamer, RedisStreamer):
         if stats.stream is None:
             return f"the broker cannot be used: {broker_error(streamer)}"
-        return _of_consumers(stats.stream)
+        return "" if without_workers else _of_consumers(stats.stream)
     if streamer._engine.closed():
         return "the streamer has stopped: the thread that answers requests has ended"
     if any(worker.state == "ready" for worker in stats.worker_processes):

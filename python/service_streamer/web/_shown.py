@@ -13,7 +13,9 @@ from ._hub import HubTarget
 from ._targets import StreamerTarget, Target, WorkerTarget
 
 
-def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
+def targets(
+    shown: Any, queue_share: float | None, without_workers: bool = False
+) -> dict[str, Target]:
     """Return the targets by name.
 
     Raises:
@@ -32,7 +34,7 @@ def targets(shown: Any, queue_share: float | None) -> dict[str, Target]:
         if not isinstance(name, str) or not name or "/" in name:
             raise wrong_option(f"the name of a streamer must be a str without '/', not {name!r}")
         if isinstance(each, BaseStreamer):
-            found[name] = StreamerTarget(each, queue_share)
+            found[name] = StreamerTarget(each, queue_share, without_workers)
         elif isinstance(each, RedisWorker):
             found[name] = WorkerTarget(each, queue_share)
         elif isinstance(each, ModelHub):

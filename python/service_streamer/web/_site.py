@@ -55,7 +55,7 @@ class Site:
     """The answers to all routes. Any thread may call the methods; those that block say so.
 
     Args:
-        streamers, control, ready_queue_share: as for `create_app`.
+        streamers, control, ready_queue_share, ready_without_workers: as for `create_app`.
         event_streams: most readers of ``/events``.
     """
 
@@ -65,8 +65,9 @@ class Site:
         control: Control | None = None,
         ready_queue_share: float | None = QUEUE_SHARE,
         event_streams: int = 1000,
+        ready_without_workers: bool = False,
     ) -> None:
-        self._targets = targets(streamers, ready_queue_share)
+        self._targets = targets(streamers, ready_queue_share, ready_without_workers)
         self._control = control
         self._event_streams = event_streams
         self._begin()

@@ -106,15 +106,19 @@ class StreamerTarget:
     Args:
         streamer: to show.
         queue_share: the part of ``max_queue`` above which it is not ready; None: no limit.
+        without_workers: a `RedisStreamer` is ready also while no worker lives.
     """
 
     changes = CHANGES
 
-    def __init__(self, streamer: BaseStreamer, queue_share: float | None) -> None:
+    def __init__(
+        self, streamer: BaseStreamer, queue_share: float | None, without_workers: bool
+    ) -> None:
         self.streamer = streamer
         self.kind = next(each.__name__ for each in _KINDS if isinstance(streamer, each))
         self.label = streamer._name()
         self._queue_share = queue_share
+        self._without_workers = without_workers
 
     def look(self) -> Look:
         try:
@@ -122,7 +126,7 @@ class StreamerTarget:
         except Exception as error:
             return Look(None, f"the statistics cannot be read: {error}", "")
         try:
-            reason = health.of_streamer(self.streamer, stats)
+            reason = health.of_streamer(self.streamer, stats, self._without_workers)
         except Exception as error:
             reason = str(error)
         reason = reason or health.of_queue(stats, self._queue_share)

@@ -41,8 +41,10 @@ def test_entries_that_wait_are_seen(make, registry):
     streamer = make()
     metrics.register(streamer, "one", registry)
     waiting = streamer.submit([1])
-    eventually(lambda: scrape(registry)("stream_entries", streamer="one") == 1)
+    streamer.submit([1], priority=-1)
+    eventually(lambda: scrape(registry)("stream_entries", streamer="one") == 2)
     found = scrape(registry)
+    assert found("stream_bulk_entries", streamer="one") == 1
     assert found("stream_oldest_waiting_seconds", streamer="one") >= 0
     assert found("stream_pending_entries", streamer="one") == 0
     assert not waiting.done()

@@ -91,6 +91,25 @@ def test_close_answers_what_is_here_and_leaves_the_rest(workers, client, process
     assert client.results(futures[4:]) == [[2 * i] for i in range(4, 10)]
 
 
+def test_close_answers_what_was_on_its_way_when_its_connection_was_cut(
+    workers, client, process_gate
+):
+    worker = workers(process_gate, batch_size=1, _claim_after=LONG)
+    futures = client.send([0])
+    process_gate.wait_entered()
+    futures += client.send([1], [2])
+    eventually(lambda: worker.held == 2)
+    # what the broker hands out, and the worker does not see
+    queue = client.keys.queue
+    assert client.redis.xreadgroup(GROUP, worker.name, {queue: ">"})
+    worker.worker.close()
+    eventually(lambda: worker.held == 3)
+    process_gate.open()
+    worker.join()
+    assert client.results(futures) == [[0], [2], [4]]
+    assert (client.length(), client.consumers()) == (0, [])
+
+
 @pytest.mark.parametrize("how", [{"drain": False}, {"drain_timeout": 0}])
 def test_what_is_not_answered_at_the_end_is_another_workers_at_once(
     workers, client, process_gate, how

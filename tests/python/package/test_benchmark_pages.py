@@ -16,6 +16,7 @@ PICTURES = {
     "processes": [PLOTS / "processes.svg"],
     "redis": [PLOTS / "redis.svg"],
     "native": [PLOTS / "native.svg"],
+    "autoscaling": [ROOT / "docs/how-to/autoscaling.svg"],
     "tuning": sorted((ROOT / "docs/tuning").glob("*.svg")),
 }
 

@@ -42,6 +42,14 @@ def test_a_client_is_ready_while_a_worker_lives(serves, make, workers, prefix):
     eventually(lambda: client.ready()[0] == 503)
 
 
+def test_a_client_may_be_ready_without_workers_but_not_without_its_broker(serves, servers, make):
+    server = servers()
+    client = serves(make(server), ready_without_workers=True)
+    eventually(lambda: client.ready() == (200, ""))
+    server.kill()
+    eventually(lambda: client.ready()[1].startswith("the broker cannot be used: "))
+
+
 def test_a_client_whose_broker_goes_away_is_not_ready(serves, servers, make, workers):
     server = servers()
     client = serves(make(server))
