@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
-	test-python main-python test-pythons test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
+	test-python main-python test-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -92,15 +92,16 @@ live-page: $(VENV)/.installed  ## takes the pictures of the live page for README
 # All at a time, for many wait most of their time. Each is printed when it has ended.
 side_by_side = $(MAKE) --no-print-directory -k -j -Orecurse
 
-# C++ and Python, then a choice of the tests over Redis. Everything else is in test-all.
+# C++ and Python, then a choice of the tests over Redis, and those over Ray. Everything else is in test-all.
 test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python, some over Redis
 	@$(side_by_side) test-cpp install
-	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and (not over_redis or often)" $(ARGS)'
+	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and not over_ray and (not over_redis or often)" $(ARGS)'
+	@$(MAKE) --no-print-directory test-ray ARGS='$(ARGS)'
 
 test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, endurance, the wheel
 	@mkdir -p build; rm -f build/main-python.log; failed=; \
 	$(MAKE) -k all-cpp || failed=1; \
-	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
+	$(side_by_side) main-python test-redis test-all-ray test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
 all-cpp: test-cpp test-tsan test-asan test-wheel
@@ -113,7 +114,7 @@ changed = $$($(bin)/python tests/tools/changed.py $(1))
 
 quick: $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
 	@$(side_by_side) install lint-changed changed-cpp
-	$(pytest) -m "not (slow or endurance or over_redis or torch)" $(ARGS)
+	$(pytest) -m "not (slow or endurance or over_ray or over_redis or torch)" $(ARGS)
 
 changed-cpp: $(VENV)/.tools
 	@folders="$(call changed,cpp-tests)"; test -z "$$folders" || $(MAKE) --no-print-directory test-cpp FOLDERS="$$folders"
@@ -166,7 +167,14 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 # Only what depends on the version of Python. Without LTO the core is compiled once for all of them, where there is a ccache.
 test-python-%:
 	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
-	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_redis"'
+	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
+
+# One after the other, with one cluster.
+test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine
+	$(bin)/python -m pytest -m "over_ray and not endurance" $(ARGS) || test $$? = 5  # none is chosen
+
+test-all-ray: $(VENV)/.installed
+	$(bin)/python -m pytest -m over_ray $(ARGS)
 
 test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it
 	$(pytest) -m over_redis $(ARGS)

@@ -9,6 +9,7 @@ from figures import Row
 from rows_monitoring import MONITORING_ROWS
 from rows_native import NATIVE_ROWS
 from rows_processes import PROCESS_ROWS
+from rows_ray import RAY_ROWS
 from rows_redis import REDIS_ROWS
 from rows_slo import SLO_ROWS
 from rows_threads import THREAD_ROWS
@@ -18,6 +19,7 @@ SHOWN_VERSIONS = (
     "mosec",
     "litserve",
     "bentoml",
+    "ray",
     "flask",
     "gunicorn",
     "granian",
@@ -29,6 +31,7 @@ ROWS = (
     *THREAD_ROWS,
     *PROCESS_ROWS,
     *REDIS_ROWS,
+    *RAY_ROWS,
     *MONITORING_ROWS,
     *SLO_ROWS,
     *NATIVE_ROWS,
@@ -46,7 +49,7 @@ def rows_of(data: Part) -> list[Row]:
 def heading(data: Part) -> list[str]:
     machine = data["machine"]
     versions: dict[str, str] = {}
-    for name in ("ours", "original", "batched", "mosec", "litserve", "bentoml"):
+    for name in ("ours", "original", "batched", "mosec", "litserve", "bentoml", "rayserve"):
         versions |= data["versions"].get(name, {})
     shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN_VERSIONS if name in versions)
     package = data["package"]

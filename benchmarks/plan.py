@@ -8,6 +8,8 @@ from fnmatch import fnmatch
 
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
+RAY_SERVE_ALONE = ("rayserve-0", "rayserve-throughput-0")  # the number is batch_wait_timeout_s
+RAY_SERVE = ("rayserve-0.005", "rayserve-throughput-0.005")
 BARE = "ours-bare"  # without a batcher
 PLAIN = "ours-plain"  # without the option that a case is about
 EAGER = "ours-eager"  # a torch module as a predict function
@@ -93,6 +95,13 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]], seconds: f
 def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
     """A Redis server on loopback with one worker, unless the arguments say otherwise."""
     return case(f"redis-{name}", script, peers, "--redis", "--workers", "1", *arguments, **options)
+
+
+def ray(name: str, script: str, *arguments: str) -> Case:
+    """A Ray cluster on this machine with one replica, unless the arguments say otherwise."""
+    others = RAY_SERVE if "--clients" in arguments else RAY_SERVE_ALONE
+    arguments = ("--ray", "--workers", "1", *arguments)
+    return case(f"ray-{name}", script, ("ours", *others), *arguments, seconds=4)
 
 
 def native(name: str, *arguments: str) -> Case:
@@ -230,6 +239,13 @@ CASES: tuple[Case, ...] = (
     ),
     redis("futures", "cases.futures", ("ours", ORIGINAL)),
     redis("memory", "cases.redis_memory", ("ours",), once=True),
+    ray("noop-1", "cases.threads"),
+    ray("noop-128", "cases.threads", "--clients", "128"),
+    ray("asyncio-noop-128", "cases.tasks", "--clients", "128"),
+    ray("2-model-128", "cases.threads", "--workers", "2", *MODEL_128),
+    ray("asyncio-2-model-128", "cases.tasks", "--workers", "2", *MODEL_128),
+    ray("arrays-602-1", "cases.arrays", "--kilobytes", "602"),
+    ray("arrays-602-16", "cases.arrays", "--kilobytes", "602", "--clients", "16"),
     case("monitoring", "cases.monitoring", ("ours", BARE), "--model", "model", seconds=15),
     case("monitoring-scrape", "cases.scrape", ("ours",), seconds=3),
     case("monitoring-threads", "cases.metrics_cost", ("ours",), seconds=2),
@@ -280,6 +296,7 @@ PARTS = {
     "processes": "Worker processes",
     "redis": "Over Redis",
     "monitoring": "Probes and metrics",
+    "ray": "On a Ray cluster",
     "slo": "A target for the latency",
     "native": "Native models",
 }

@@ -83,11 +83,11 @@ class Bench:
 
     def prepare(self, cases: list[plan.Case]) -> None:
         """Make the environments. Drop those that fail or lack their package."""
+        packages = {"ours": "service_streamer", "original": "service_streamer", "rayserve": "ray"}
         for name in sorted({m.environment for case in cases for m in case.measurements}):
             try:
                 python = venvs.python(name)
-                package = "service_streamer" if name in ("ours", "original") else name
-                venvs.run(str(python), "-c", f"import {package}")
+                venvs.run(str(python), "-c", f"import {packages.get(name, name)}")
             except venvs.Unavailable as error:
                 self.skip(name, str(error))
             else:

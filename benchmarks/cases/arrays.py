@@ -23,7 +23,7 @@ MODELS = {"noop": untouched, "model": added_up}
 
 def main() -> None:
     options = common.arguments(__doc__, clients=1, kilobytes=602)
-    predict = adapters.predict(options.peer, MODELS[options.model], options.workers)
+    predict = adapters.predict(options.peer, MODELS[options.model], options.workers, options.over)
     size = options.kilobytes * 250
     items = [numpy.ones(size, dtype=numpy.float32) for _ in range(options.clients)]
     common.answer(threads.measure(predict, items, options.seconds))

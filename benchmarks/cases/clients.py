@@ -38,18 +38,18 @@ def run_client(streamer: adapters.Predict, clients: int, begin: float, end: floa
 def main() -> None:
     options = common.arguments(__doc__, clients=32)
     model = common.MODELS[options.model]
-    if options.redis:
+    if options.over == "redis":
         address = broker.start_server()
         broker.start_workers(options.peer, address, options.model, options.workers)
     else:
         streamer = adapters.streamer(options.peer, model, options.workers)
-    begin = time.monotonic() + (2.0 if options.redis else 0.5) + common.warm_up(options.seconds)
+    begin = time.monotonic() + (2.0 if options.over else 0.5) + common.warm_up(options.seconds)
     end = begin + options.seconds
     pipes = []
     for _ in range(PROCESSES):
         reader, writer = os.pipe()
         if os.fork() == 0:
-            if options.redis:
+            if options.over == "redis":
                 streamer = adapters.redis_streamer(address)
             count = run_client(streamer.predict, options.clients, begin, end)
             os.write(writer, json.dumps(count).encode())

@@ -55,12 +55,14 @@ MODELS = {"noop": noop, "model": model, "head": head, "row": noop, "infer": noop
 
 
 def arguments(description: str | None, **numbers: float) -> argparse.Namespace:
-    """The command line of a script: --peer, --model, --workers, --redis, --seconds and numbers."""
+    """The command line of a script: --peer, --model, --workers and where, --seconds and numbers."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--peer", default="ours")
     parser.add_argument("--model", choices=sorted(MODELS), default="noop")
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: a thread")
-    parser.add_argument("--redis", action="store_true", help="those of a Redis queue")
+    parser.set_defaults(over="")
+    for over, text in (("redis", "those of a Redis queue"), ("ray", "actors of a Ray cluster")):
+        parser.add_argument(f"--{over}", dest="over", action="store_const", const=over, help=text)
     parser.add_argument("--seconds", type=float, default=1.5)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)

@@ -35,7 +35,7 @@ def one_task(predict: adapters.Predict) -> dict[str, float]:
 
 def main() -> None:
     options = common.arguments(__doc__)
-    streamer = adapters.streamer(options.peer, common.noop, options.workers, options.redis)
+    streamer = adapters.streamer(options.peer, common.noop, options.workers, options.over)
     rounds: list[dict[str, float]] = []
     by_futures(streamer.submit)
     until = time.perf_counter() + options.seconds

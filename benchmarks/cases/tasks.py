@@ -35,6 +35,6 @@ async def measure(predict: adapters.AsyncPredict, clients: int, seconds: float) 
 if __name__ == "__main__":
     options = common.arguments(__doc__, clients=128)
     apredict = adapters.apredict(
-        options.peer, common.MODELS[options.model], options.workers, options.redis
+        options.peer, common.MODELS[options.model], options.workers, options.over
     )
     asyncio.run(measure(apredict, options.clients, options.seconds))

@@ -41,7 +41,7 @@ def measure(predict: adapters.Predict, items: list[Any], seconds: float) -> dict
 def main() -> None:
     options = common.arguments(__doc__, clients=1)
     predict = adapters.predict(
-        options.peer, common.MODELS[options.model], options.workers, options.redis
+        options.peer, common.MODELS[options.model], options.workers, options.over
     )
     common.answer(measure(predict, list(range(options.clients)), options.seconds))
     common.leave()

@@ -1,8 +1,9 @@
 """One face for every package under test.
 
 A peer is named as in the tables: `ours`, `ours-greedy`, `ours-bare` (no batcher at
-all), `ours-eager` (with a module of torch), `original-0.1` (the number is max_latency in seconds)
-or `batched-0.001`. Imports are local: each virtual environment holds one package only.
+all), `ours-eager` (with a module of torch), `original-0.1` (the number is max_latency in seconds),
+`batched-0.001` or `rayserve-0.001`. Imports are local: each virtual environment holds one package
+only.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from compare import broker
+from compare import broker, ray_serve
 
 BATCH_SIZE = 64
 Predict = Callable[[list[Any]], list[Any]]
@@ -31,15 +32,17 @@ def settings(peer: str) -> dict[str, Any]:
     return {"policy": variant} if variant == "greedy" else {}
 
 
-def streamer(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> Any:
+def streamer(peer: str, model: Predict, workers: int = 0, over: str = "") -> Any:
     """A streamer, ours or the original's, with predict, submit and destroy_workers.
 
     A ThreadedStreamer, or with `workers` a Streamer that has so many worker processes ready, or
-    with `redis` a RedisStreamer that has so many workers at a server of its own.
+    over "redis" or "ray" one that has so many workers at a server or a cluster of its own.
     """
     from service_streamer import Streamer, ThreadedStreamer
 
-    if redis:
+    if over == "ray":
+        return ray_streamer(model, workers)
+    if over:
         address = broker.start_server()
         broker.start_workers(peer, address, model.__name__, workers)
         return redis_streamer(address)
@@ -59,13 +62,26 @@ def redis_streamer(address: str) -> Any:
     return streamer
 
 
-def predict(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> Predict:
+def ray_streamer(model: Predict, replicas: int) -> Any:
+    """A RayStreamer whose replicas are ready."""
+    from service_streamer import RayStreamer
+
+    ray_serve.start_cluster()
+    streamer = RayStreamer(model, BATCH_SIZE, replicas=replicas)
+    streamer.wait_ready()
+    return streamer
+
+
+def predict(peer: str, model: Predict, workers: int = 0, over: str = "") -> Predict:
     """A blocking predict(batch) that batches the calls of many threads; `ours-bare`: the model."""
     family, variant = split(peer)
     if variant == "bare":
         return model
+    if family == "rayserve":
+        handle = ray_serve.handle(model, workers, variant)
+        return lambda batch: [handle.remote(batch[0]).result()]
     if family != "batched":
-        blocking: Predict = streamer(peer, model, workers, redis).predict
+        blocking: Predict = streamer(peer, model, workers, over).predict
         return blocking
     import batched
 
@@ -75,11 +91,18 @@ def predict(peer: str, model: Predict, workers: int = 0, redis: bool = False) ->
     return processor
 
 
-def apredict(peer: str, model: Predict, workers: int = 0, redis: bool = False) -> AsyncPredict:
+def apredict(peer: str, model: Predict, workers: int = 0, over: str = "") -> AsyncPredict:
     """An awaitable predict(batch) that batches the calls of many tasks."""
     family, variant = split(peer)
+    if family == "rayserve":
+        handle = ray_serve.handle(model, workers, variant)
+
+        async def ask(batch: list[Any]) -> list[Any]:
+            return [await handle.remote(batch[0])]
+
+        return ask
     if family != "batched":
-        awaitable: AsyncPredict = streamer(peer, model, workers, redis).apredict
+        awaitable: AsyncPredict = streamer(peer, model, workers, over).apredict
         return awaitable
     from batched import aio
 

@@ -12,7 +12,8 @@ of ``model.predict(batch)``:
 
 A `ThreadedStreamer` runs the model in a thread of this process. A `Streamer` runs it in worker
 processes, which all processes of a web server can share. A `RedisStreamer` sends the requests to
-`RedisWorker` processes on any machine. All three have the same methods.
+`RedisWorker` processes on any machine. A `RayStreamer` runs it in actors of a Ray cluster. All have
+the same methods.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ._core import __version__
 from ._errors import (
     BrokerError,
     CancelledError,
+    ClusterError,
     OutputSizeMismatch,
     QueueFull,
     RequestTimeout,
@@ -37,6 +39,7 @@ from ._errors import (
 )
 from ._future import Future
 from ._processes.streamer import Streamer
+from ._ray.streamer import RayStreamer
 from ._redis.forever import run_redis_workers_forever
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker
@@ -56,12 +59,14 @@ from .managed_model import ManagedModel
 __all__ = [
     "BrokerError",
     "CancelledError",
+    "ClusterError",
     "ConsumerStats",
     "Future",
     "ManagedModel",
     "OutputSizeMismatch",
     "Pipeline",
     "QueueFull",
+    "RayStreamer",
     "RecentStats",
     "RedisStreamer",
     "RedisWorker",

@@ -11,7 +11,8 @@
         ├── WorkerInitError      the worker could not load its model (__cause__: its exception)
         ├── OutputSizeMismatch   the model did not return one output per item
         ├── SerializationError   an item or an output cannot be pickled or unpickled
-        └── BrokerError          the Redis broker cannot be used (also a ConnectionError)
+        ├── BrokerError          the Redis broker cannot be used (also a ConnectionError)
+        └── ClusterError         the Ray cluster cannot be used, or has no room for the model
 
 A cancelled request raises ``concurrent.futures.CancelledError``. An exception that
 ``predict_function`` raises is raised to its callers with its own type. Its ``__cause__`` is a
@@ -29,6 +30,7 @@ from ._messages import see
 __all__ = [
     "BrokerError",
     "CancelledError",
+    "ClusterError",
     "OutputSizeMismatch",
     "QueueFull",
     "RequestTimeout",
@@ -226,6 +228,16 @@ class BrokerError(StreamerError, ConnectionError):
 
     def __reduce__(self) -> tuple[type[BrokerError], tuple[str, bool]]:
         return type(self), (str(self), self.transient)
+
+
+class ClusterError(StreamerError):
+    """The Ray cluster is not there, or no node of it has the resources that a replica needs.
+
+    Example:
+        >>> RayStreamer(sorted, batch_size=64, ray_address="localhost:1")  # nothing listens there
+        Traceback (most recent call last):
+        service_streamer.ClusterError: ...
+    """
 
 
 class WorkerTraceback(Exception):

@@ -101,6 +101,22 @@ class Grouping:
                 weights = weights and [weights[index] for index in order]
         return items, (_packed("Q", keys), _packed("d", weights), order)
 
+    def traits_of(self, items: Sequence[Any]) -> tuple[list[int], list[float]]:
+        """Return the keys of the items as numbers, and their weights; raise as `group` does."""
+        key, weight = self._key, self._weight
+        keys = [0 if key is None else self._number(key(item)) for item in items]
+        return keys, [1.0 if weight is None else self._weigh(item) for item in items]
+
+    def of_traits(self) -> Grouping:
+        """Return the same for items whose attributes ``key`` and ``weight`` are their traits."""
+        return Grouping(
+            None if self._key is None else "key",
+            None if self._weight is None else "weight",
+            None if self.max_weight == math.inf else self.max_weight,
+            self.padded,
+            bucket=self._bounds,
+        )
+
     def _number(self, key: Hashable) -> int:
         try:
             number = self._numbers.get(key)

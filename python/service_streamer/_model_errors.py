@@ -15,7 +15,15 @@ class OutputRefused(ValueError):
     """The model's return value does not fit its settings, whatever the items are."""
 
 
-FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused)
+class NotRun(Exception):
+    """The batch was not run, or not to its end: `error` is for its callers."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused, NotRun)
 """Errors that no item causes: the batch is not run again."""
 
 

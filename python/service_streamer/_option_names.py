@@ -13,7 +13,14 @@ from ._options_file import OptionsFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_KINDS = ("ThreadedStreamer", "Streamer", "RedisStreamer", "RedisWorker", "Pipeline")
+_KINDS = (
+    "ThreadedStreamer",
+    "Streamer",
+    "RedisStreamer",
+    "RedisWorker",
+    "RayStreamer",
+    "Pipeline",
+)
 
 
 REQUIRED: Any = inspect.Parameter.empty

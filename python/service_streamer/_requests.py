@@ -74,7 +74,7 @@ class Requests(Generic[Item, Result, Piece]):
             StreamerClosed: the streamer was closed before the request ended.
             OutputSizeMismatch: the model did not return exactly one output per item.
             WorkerLost, WorkerInitError, SerializationError: see `Streamer`.
-            BrokerError: see `RedisStreamer`.
+            BrokerError, ClusterError: see `RedisStreamer` and `RayStreamer`.
             TypeError: `batch` is not a sequence.
             ValueError: the option ``tenants`` has no share for the tenant.
             Exception: the exception that ``predict_function`` raised for these items.

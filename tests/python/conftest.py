@@ -20,7 +20,7 @@ import pytest
 from gpus import demand_gpu, sees_gpu
 from ports import reserve_port
 from process_models import Journal, ProcessGate, echo
-from scripts import run_python
+from scripts import SUPPORT, run_python
 from thread_models import Gate, Log, double
 from waits import LONG, Threads
 
@@ -29,6 +29,9 @@ from service_streamer import Streamer, ThreadedStreamer
 
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Ray tells its makers nothing about the tests.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 # No example may be refused for the time that it took: a machine that tests may be busy.
 hypothesis.settings.register_profile(
@@ -123,6 +126,30 @@ def redis_server(shared_redis_server):
     server = RedisServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A Ray cluster of this machine for many tests. This process is connected to it."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 8, "include_dashboard": False}  # all streamers of a run find a place
+    with pytest.MonkeyPatch.context() as patch:
+        # Actors inherit it. With a `runtime_env`, none of the processes that Ray keeps would do.
+        patch.setenv("PYTHONPATH", SUPPORT)
+        cluster = Cluster(initialize_head=True, head_node_args=node)
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def ray_address(ray_cluster, monkeypatch):
+    """The address of a Ray cluster, which programs that a test starts find, too."""
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster.address)
+    return ray_cluster.address
 
 
 @pytest.fixture

@@ -12,58 +12,75 @@ from drawing import Drawing
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
+WHICH_ONE = [  # title, when to take it, what surrounds it
+    (
+        "ThreadedStreamer(predict, 64)",
+        ("one web process, and a model", "that computes outside Python"),
+        "one web process",
+    ),
+    (
+        "ThreadedStreamer(NativeModel(…), 64)",
+        ("one web process that is busy with", "Python code, and a torch model"),
+        "one web process",
+    ),
+    (
+        "Streamer(Model, 64, worker_num=2)",
+        ("one machine: several GPUs, several web", "processes, or a model that holds the GIL"),
+        "one machine",
+    ),
+    (
+        "RedisStreamer(broker)",
+        ("several machines that you start yourself,", "and clients that are anywhere"),
+        "",
+    ),
+    (
+        "RayStreamer(Model, 64, replicas=2)",
+        ("several machines of a Ray cluster, which", "places, restarts and adds the replicas"),
+        "nodes of a Ray cluster",
+    ),
+]
+
+
 def which_one() -> Drawing:
-    """Where the model runs, for each kind of streamer."""
-    about = (
-        "Four kinds: the model in a thread, in C++ threads, in worker processes, on other machines"
-    )
-    drawing = Drawing(700, 496, about)
-
-    def panel(x: float, y: float, title: str, text: str) -> None:
-        drawing.text(x, y + 16, title, "code", "start")
-        drawing.text(x, y + 36, text, "soft", "start")
-
-    for x, title, text, model in (
-        (15, "ThreadedStreamer(predict, 64)", "the model in a thread", ("model,", "one thread")),
-        (
-            360,
-            "ThreadedStreamer(NativeModel(…), 64)",
-            "a compiled torch model",
-            ("model, C++", "without GIL"),
-        ),
-    ):
-        panel(x, 10, title, text)
-        drawing.group(x, 58, 325, 150, "one web process")
-        for number in range(3):
-            drawing.box(x + 12, 90 + 38 * number, 112, 30, "app", "web thread")
-            drawing.arrow((x + 124, 105 + 38 * number), (x + 144, 105 + 38 * number))
-        drawing.box(x + 146, 90, 50, 106, "engine", "queue")
-        drawing.arrow((x + 196, 143), (x + 216, 143))
-        drawing.box(x + 218, 108, 96, 70, "model", *model)
-
-    panel(15, 240, "Streamer(Model, 64, worker_num=2)", "the model in worker processes")
-    drawing.group(15, 288, 325, 192, "one machine")
-    for number in range(3):
-        y = 320 + 50 * number
-        drawing.box(27, y, 112, 40, "app", "web process")
-        drawing.arrow((139, y + 20), (159, y + 20))
-    drawing.box(161, 320, 50, 140, "engine", "queue")
-    for number in range(2):
-        y = 325 + 70 * number
-        drawing.arrow((211, y + 30), (231, y + 30))
-        drawing.box(233, y, 96, 60, "model", "model on", f"GPU {number}")
-
-    panel(360, 240, "RedisStreamer(broker)", "the model on other machines")
-    for number in range(2):
-        y = 288 + 100 * number
-        drawing.group(360, y, 122, 92, "web machine")
-        drawing.box(370, y + 30, 102, 48, "app", "web", "processes")
-        drawing.arrow((482, y + 46), (496, y + 46))
-        drawing.arrow((550, y + 46), (564, y + 46))
-        drawing.group(566, y, 119, 92, "GPU machine")
-        drawing.box(576, y + 30, 99, 48, "model", "queue,", "model")
-    drawing.box(498, 300, 52, 168, "broker", "Redis:", "queue")
+    """When to take which streamer, and where the model runs then."""
+    about = "When to take threads, C++ threads, worker processes, Redis or Ray: a row for each"
+    drawing = Drawing(700, 20 + 112 * len(WHICH_ONE), about)
+    left, middle, right = 357, 485, 565
+    for number, (title, when, around) in enumerate(WHICH_ONE):
+        y = 12 + 112 * number
+        drawing.text(15, y + 22, title, "code", "start")
+        for line, text in enumerate(when):
+            drawing.text(15, y + 48 + 19 * line, text, "soft", "start")
+        if around:
+            drawing.group(345, y, 340, 98, around)
+            drawing.box(middle, y + 30, 56, 58, "engine", "queue")
+    for number, model in ((0, ("model,", "one thread")), (1, ("model, C++", "without GIL"))):
+        y = 42 + 112 * number
+        drawing.box(left, y, 104, 58, "app", "web threads")
+        drawing.box(right, y, 110, 58, "model", *model)
+        one_way(drawing, left + 104, y + 29, middle)
+        one_way(drawing, middle + 56, y + 29, right)
+    for number, app, model in ((2, "web process", "model, GPU"), (4, "any process", "replica")):
+        for each in range(2):
+            y = 42 + 112 * number + 31 * each
+            drawing.box(left, y, 104, 27, "app", app)
+            drawing.box(right, y, 110, 27, "model", f"{model} {each}")
+            one_way(drawing, left + 104, y + 13, middle)
+            one_way(drawing, middle + 56, y + 13, right)
+    y = 12 + 112 * 3
+    drawing.group(345, y, 118, 98, "web machines")
+    drawing.box(left, y + 30, 94, 58, "app", "web", "processes")
+    one_way(drawing, 463, y + 59, middle)
+    drawing.box(middle, y, 56, 98, "broker", "Redis:", "queue")
+    one_way(drawing, middle + 56, y + 59, right)
+    drawing.group(565, y, 120, 98, "GPU machines")
+    drawing.box(577, y + 30, 96, 58, "model", "queue,", "models")
     return drawing
+
+
+def one_way(drawing: Drawing, start: float, y: float, end: float) -> None:
+    """Draw an arrow from the edge of a box to that of another."""
+    drawing.arrow((start, y), (end - 2, y))
 
 
 def life_in_threads() -> Drawing:

@@ -94,7 +94,8 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   if (!deadline_from(timeout, end.deadline)) return nullptr;
   set_served_engine(self);
   bool closed = false;
-  PyObject* batch = next_batch(self, end, EngineBatch::live_items(self), closed);
+  const ItemWeights live = self->weighs ? EngineBatch::live_items(self) : ItemWeights{};
+  PyObject* batch = next_batch(self, end, live, closed);
   if (batch != nullptr || PyErr_Occurred() != nullptr) return batch;
   self->rung = false;
   if (!closed) Py_RETURN_NONE;

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._errors import StreamerError
-from . import bench, redis_worker, serve, top, trace
+from . import bench, ray_serve, redis_worker, serve, top, trace
 from .logs import say
 from .options import CommandError
 
-COMMANDS = (serve, redis_worker, top, bench, trace)
+COMMANDS = (serve, redis_worker, ray_serve, top, bench, trace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -105,7 +105,7 @@ def _node(text: str) -> int | str:
 
 
 def add_process_options(add: Add, workers: str = "worker processes (1)") -> None:
-    """Add the options of worker processes and of a service.
+    """Add the options of worker processes and of their service.
 
     Args:
         add: ``add_argument`` of the parser.
@@ -114,13 +114,18 @@ def add_process_options(add: Add, workers: str = "worker processes (1)") -> None
     add("--workers", "--worker-num", dest="worker_num", type=int, metavar="N", help=workers)
     add_devices(add)
     add_placement(add)
+    add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
+    add_service_options(add)
+
+
+def add_service_options(add: Add) -> None:
+    """Add the options of a service that has workers: their failures, its end, its log."""
     add(
         "--tenants",
         type=json.loads,
         metavar="JSON",
         help='shares of tenants by name, and "*" for all others: \'{"acme": 3, "*": 1}\'',
     )
-    add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
     add("--retries", type=int, help="how often a batch runs again if its worker dies (1)")
     add(
         "--worker-hang-timeout",

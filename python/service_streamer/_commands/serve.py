@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import threading
-from typing import Any, NoReturn
+from typing import Any
 
 from .._processes.streamer import Streamer
 from ..hub import ModelHub
 from . import logs
-from .http import http_server
 from .options import (
     ENDS,
     CommandError,
@@ -22,6 +18,7 @@ from .options import (
     new_parser,
 )
 from .serve_hub import add_hub_options, check_no_hub_options, serve_hub
+from .serving import serve_until_signal
 
 _EXAMPLE = """
 example:
@@ -34,12 +31,6 @@ and in each web process:
 or many models, for clients of the Open Inference Protocol or of TensorFlow Serving:
   service-streamer serve models/ --http 0.0.0.0:8000 --memory-budget 12GB
 """
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class _Stop(BaseException):
-    """Raised in the main thread by SIGTERM or Ctrl-C."""
 
 
 def add_to(commands: Any) -> None:
@@ -90,26 +81,10 @@ def run(
     if "address" not in options:
         raise CommandError(f"{model} is a model: give the --address of its Streamer")
     check_no_hub_options(model, options)
-    for number in _SIGNALS:
-        signal.signal(number, _stop)
-    with contextlib.suppress(_Stop), http_server(http) as server:  # it answers during the drain
-        streamer = Streamer(target, **fill_in(options, batch_size=64))
-        try:
-            if server is not None:
-                server.start(streamer)
-            streamer.wait_ready()
-            logs.say(f"{model} is served at {streamer.address}")
-            threading.Event().wait()
-        except _Stop:
-            logs.say("stopping: waiting for the requests in flight")
-            streamer.close(timeout=drain_timeout)
-        except BaseException:
-            streamer.close(drain=False, timeout=0)
-            raise
+    serve_until_signal(
+        lambda: Streamer(target, **fill_in(options, batch_size=64)),
+        lambda streamer: f"{model} is served at {streamer.address}",
+        http,
+        drain_timeout,
+    )
     return 0
-
-
-def _stop(number: int, frame: Any) -> NoReturn:
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_DFL)
-    raise _Stop

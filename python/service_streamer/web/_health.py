@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .._errors import RequestTimeout
 from .._processes.streamer import Streamer
+from .._ray.streamer import RayStreamer
 from .._redis.explanation import is_silent
 from .._redis.protocol import CLAIM_AFTER
 from .._redis.streamer import RedisStreamer
@@ -26,6 +27,7 @@ def of_streamer(streamer: BaseStreamer, stats: StreamerStats, without_workers: b
         WorkerInitError: no worker can load the model.
         StreamerClosed: the streamer is closed.
         BrokerError: the Redis broker cannot be used.
+        ClusterError: no node of the Ray cluster has what a replica needs.
     """
     if isinstance(streamer, RedisStreamer):
         if stats.stream is None:
@@ -35,6 +37,8 @@ def of_streamer(streamer: BaseStreamer, stats: StreamerStats, without_workers: b
         return "the streamer has stopped: the thread that answers requests has ended"
     if any(worker.state == "ready" for worker in stats.worker_processes):
         return ""
+    if isinstance(streamer, RayStreamer) and streamer._client.replicas():
+        return ""  # wait_ready() would wait for those that a burst has added, too
     try:
         streamer.wait_ready(PATIENCE)
     except RequestTimeout:

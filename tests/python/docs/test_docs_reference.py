@@ -65,6 +65,7 @@ def examples():
             seen.add(text)
             marks = torch_marks() if "import torch\n" in text else []
             marks += [pytest.mark.over_redis] if "localhost:6379" in text else []
+            marks += [pytest.mark.over_ray] if "RayStreamer(" in text else []
             yield pytest.param(text, id=name, marks=marks)
 
 
@@ -110,6 +111,8 @@ def test_an_example_runs(request, broker, tmp_path, monkeypatch, text):
         request.getfixturevalue("torch")
         if "NativeModel(" in text or " compile(" in text:
             pytest.importorskip("service_streamer._torch")
+    if request.node.get_closest_marker("over_ray"):
+        request.getfixturevalue("ray_address")
     monkeypatch.chdir(tmp_path)
     name = request.node.callspec.id
     names = {"__name__": "example", "asyncio": asyncio, "os": os, "threading": threading}

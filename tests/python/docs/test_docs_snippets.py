@@ -28,6 +28,8 @@ def pages():
             yield pytest.param(path, {"torch"}, id=f"{name}-torch", marks=marks())
         if "redis" in needs:
             yield pytest.param(path, {"redis"}, id=f"{name}-redis", marks=pytest.mark.over_redis)
+        if "ray" in needs:
+            yield pytest.param(path, {"ray"}, id=f"{name}-ray", marks=pytest.mark.over_ray)
 
 
 @pytest.mark.parametrize(("path", "have"), list(pages()))
@@ -40,5 +42,7 @@ def test_the_snippets_of_a_page_run(request, tmp_path, monkeypatch, path, have):
     if "redis" in have:
         url = request.getfixturevalue("shared_redis_server").url
         places = dict.fromkeys(("broker:6379", "localhost:6379"), url.removeprefix("redis://"))
+    if "ray" in have:
+        request.getfixturevalue("ray_address")
     monkeypatch.chdir(tmp_path)
     run_page(path, tmp_path, have, places)

@@ -142,6 +142,7 @@ PACKAGES = {
     "torch": {"_waiting"},
     "_processes": {"_waiting", "_streams", "_steps"},
     "_redis": {"_waiting", "_processes", "_streams", "_timeline"},
+    "_ray": {"_waiting", "_processes"},
     "_streams": {"_waiting"},
     "_timeline": {"_waiting"},
     "_pipeline": {"_waiting", "_processes", "_streams"},
@@ -149,8 +150,8 @@ PACKAGES = {
     "metrics": {"_waiting", "hub"},
     "server": {"_streams", "hub"},
     "otel": {"_processes", "_pipeline", "hub"},
-    "web": {"_waiting", "_processes", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
-    "_commands": {"_processes", "_redis", "hub", "server", "web"},
+    "web": {"_waiting", "_processes", "_ray", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
+    "_commands": {"_processes", "_ray", "_redis", "hub", "server", "web"},
     "service_streamer": {"_processes", "_redis"},
 }
 

@@ -9,6 +9,7 @@ from waits import LONG
 from service_streamer import (
     Future,
     ManagedModel,
+    RayStreamer,
     RedisStreamer,
     StepModel,
     Streamer,
@@ -20,7 +21,7 @@ from service_streamer._types import ProcessesOptions, ThreadedOptions
 pytestmark = pytest.mark.every_python
 
 T = typing.TypeVar("T")
-CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, ManagedModel, StepModel, Future]
+CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, RayStreamer, ManagedModel, StepModel, Future]
 
 
 class Length(ManagedModel[str, int]):

@@ -39,7 +39,7 @@ PROGRAM = re.compile(r"__name__ == .__main__.|monkey\.patch_all\(\)")
 """in a snippet that needs an interpreter of its own"""
 OWN_PROCESS = "<!-- own-process -->"
 """in a page whose snippets change what other tests see, such as a tracer provider or gevent"""
-NEEDS = {"torch", "native", "redis"}
+NEEDS = {"torch", "native", "redis", "ray"}
 """what is not always there, and is named before a snippet that needs it"""
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -1,0 +1,1 @@
+"""RayStreamer: the model runs in actors of a Ray cluster."""

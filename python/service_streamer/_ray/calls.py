@@ -1,0 +1,106 @@
+"""The call of a replica by the owner: a batch of payloads goes there, and outputs come back."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import ray
+from ray import ObjectRef
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
+
+from .._errors import OutputSizeMismatch, WorkerInitError, WorkerLost
+from .._model_errors import NotRun
+from .._pickle import pack_error, unpack_error
+from .payloads import Payload, from_message, to_message
+
+_CAUSED = "caused"  # the first element of a packed exception with its cause
+
+
+class Gone(Exception):
+    """The replica died, or it is unknown whether it has run the batch."""
+
+
+class Piece:
+    """One item of a request, as the engine of the owner has it."""
+
+    __slots__ = ("client", "key", "payload", "weight")
+
+    def __init__(self, payload: Payload, client: int, key: int, weight: float) -> None:
+        self.payload = payload
+        self.client = client
+        self.key = key
+        self.weight = weight
+
+
+class ModelError(Exception):
+    """An exception of the model, packed: only its caller unpickles it.
+
+    Args:
+        packed: by `_pickle.pack_error`.
+    """
+
+    def __init__(self, packed: list[Any]) -> None:
+        super().__init__(packed)
+        self.packed = packed
+
+
+class ModelMemoryError(ModelError, MemoryError):
+    """The same, for a batch that is to be run in parts because the memory was too small."""
+
+
+def call(handle: Any, items: list[Piece], limit: float | None) -> list[Any]:
+    """Run the model on the items, and return a `Payload` or a `ModelError` for each.
+
+    Raises:
+        Gone: the replica has died, or cannot be reached.
+        GetTimeoutError: it has not answered after `limit` seconds.
+        ModelError: the model raised.
+        OutputSizeMismatch, NotRun: no item is the cause.
+    """
+    refs: dict[ObjectRef[Any], int] = {}
+    packed = to_message([item.payload for item in items], refs)
+    message = pickle.dumps((packed, [item.client for item in items]), 5)
+    try:
+        answer, out = ray.get(handle.predict.remote(message, list(refs)), timeout=limit)
+    except GetTimeoutError:
+        raise
+    except RayActorError as error:
+        raise Gone(str(error)) from None
+    except ObjectLostError as error:
+        raise Gone(f"its answer was lost: {error}") from None
+    except RayError as error:
+        raise NotRun(WorkerLost(f"a replica could not run the batch: {error}")) from None
+    first, second = pickle.loads(answer)
+    if isinstance(second, str):
+        raise _error(first, second)
+    return [
+        ModelError(each) if type(each) is list else from_message((each,), out)[0] for each in first
+    ]
+
+
+def pack(error: BaseException) -> list[Any]:
+    """Return an exception of the owner, packed for a client."""
+    if isinstance(error, ModelError):
+        return error.packed
+    if isinstance(error, NotRun):
+        error = error.error
+    cause = error.__cause__ if isinstance(error, WorkerInitError) else None
+    return pack_error(error) if cause is None else [_CAUSED, pack_error(error), pack_error(cause)]
+
+
+def unpack(packed: list[Any]) -> BaseException:
+    """Return the exception, in the client."""
+    if packed[0] != _CAUSED:
+        return unpack_error(packed)
+    error = unpack_error(packed[1])
+    error.__cause__ = unpack_error(packed[2])
+    return error
+
+
+def _error(packed: list[Any], kind: str) -> Exception:
+    if kind == "fault":
+        error = unpack_error(packed)
+        if isinstance(error, OutputSizeMismatch):
+            return error
+    return ModelMemoryError(packed) if kind == "memory" else ModelError(packed)

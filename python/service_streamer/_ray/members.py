@@ -1,0 +1,301 @@
+"""The replicas of an owner: started, replaced, added, removed and ended by one thread.
+
+Threads of Ray tell that a replica has loaded its model, or that it has died.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from .._errors import ClusterError, WorkerInitError
+from .._processes.init_failure import InitFailure
+from .._waiting.threads import Condition, NativeThread, original
+from . import cluster
+from .log import Log
+from .obstacles import Obstacles
+from .replica import launch
+from .settings import RaySettings
+
+FINISH_PATIENCE = 5.0  # s for a replica to close what its model has opened
+
+
+@dataclasses.dataclass(eq=False)
+class Member:
+    """One replica."""
+
+    number: int
+    handle: Any
+    started: float  # `time.monotonic()` seconds
+    ready: bool = False
+    ended: bool = False
+    """it has died, or is to end once it is idle"""
+    about: str = ""  # what `Replica.load` told of it
+
+
+class Members:
+    """Keeps as many replicas as there should be.
+
+    Any thread may call the public methods.
+
+    Args:
+        packed: the pickled model.
+        batch_size: most items per batch.
+        output_batch: callers get slices of what the model returns.
+        settings: of the replicas.
+        log: of the owner.
+    """
+
+    def __init__(
+        self,
+        packed: bytes,
+        batch_size: int,
+        output_batch: bool,
+        settings: RaySettings,
+        log: Log,
+    ) -> None:
+        self._packed = packed
+        self._batch_size = batch_size
+        self._output_batch = output_batch
+        self._settings = settings
+        self._log = log
+        self.target = settings.limits[0]
+        """how many there should be"""
+        self.restarts = 0
+        """those that died after they had loaded their model"""
+        self.changed = Condition()
+        """notified when anything here changes"""
+        self.closing = False
+        self.every: float | None = None
+        """seconds between two calls of `review`; None: it is not called"""
+        self.review: Callable[[], None] = _nothing
+        """called by the thread"""
+        self._lock = original("_thread", "allocate_lock")()
+        self._numbers = itertools.count(1)
+        self._all: list[Member] = []
+        self._idle: list[Member] = []
+        self._obstacles = Obstacles(log)
+        self._events: collections.deque[tuple[str, Member | None, Any]] = collections.deque()
+        self._thread = NativeThread(self._supervise, "service-streamer-supervisor")
+
+    # --------------------------------------------------------------------- any thread
+
+    def start(self) -> None:
+        """Start the first replicas. Does not wait."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all replicas, and the thread."""
+        self.closing = True
+        self.changed.notify()
+        self._thread.join(FINISH_PATIENCE + 1)
+
+    def resize(self, target: int) -> None:
+        """Change the number. Does not wait."""
+        self.target = target
+        self._tell("resized", None)
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Block until as many are ready as there should be; False on timeout.
+
+        Raises:
+            WorkerInitError: a replica cannot load the model.
+            ClusterError: no node has the resources of a replica.
+        """
+        if not self.changed.wait_for(
+            lambda: self.count(ready=True) >= self.target or self.error() is not None, timeout
+        ):
+            return False
+        error = self.error()
+        if error is not None and self.count(ready=True) < self.target:
+            raise error
+        return True
+
+    def count(self, ready: bool = False) -> int:
+        """Return the number of replicas, or of those that have loaded the model."""
+        return sum(not each.ended and (each.ready or not ready) for each in list(self._all))
+
+    def about(self) -> list[str]:
+        """Return what the ready replicas told of themselves."""
+        return [each.about for each in list(self._all) if each.ready and not each.ended]
+
+    def any_idle(self) -> bool:
+        """Return True if a batch can run now, or if none can run at all."""
+        return bool(self._idle) or self._hopeless()
+
+    def reserve(self) -> Member | None:
+        """Return an idle replica. Blocks until there is one. None: there will be none."""
+        while True:
+            self.changed.wait_for(lambda: self.any_idle() or self.closing, None)
+            with self._lock:
+                while self._idle:
+                    member = self._idle.pop()
+                    if not member.ended:
+                        return member
+                if self.closing or self._hopeless():
+                    return None
+
+    def give_back(self, member: Member) -> None:
+        """Return a replica that was reserved."""
+        with self._lock:
+            if not member.ended:
+                self._idle.append(member)
+        self._tell("idle" if member.ended else "free", member)
+
+    def lost(self, member: Member, error: Any) -> None:
+        """Note that a reserved replica has died."""
+        self._tell("died", member, error)
+
+    def kill(self, member: Member, error: str) -> None:
+        """Kill a reserved replica."""
+        _kill(member)
+        self._tell("died", member, error)
+
+    def error(self) -> WorkerInitError | ClusterError | None:
+        """Return why no replica can be ready; None: one can."""
+        return self._obstacles.error()
+
+    def _hopeless(self) -> bool:
+        return bool(self._obstacles) and self.count(ready=True) == 0
+
+    def _tell(self, what: str, member: Member | None, value: Any = None) -> None:
+        if what == "died" and member is not None:
+            member.ended = True
+            with self._lock:
+                if member in self._idle:
+                    self._idle.remove(member)
+        if what != "free":
+            self._events.append((what, member, value))
+        self.changed.notify()
+
+    def _heard(self, what: str, member: Member, future: Any) -> None:
+        """Called by a thread of Ray, which must not block, when a call of a replica has ended."""
+        error = future.exception()
+        if error is not None:
+            self._tell("died", member, error)
+        elif what == "loaded":
+            self._tell(what, member, future.result())
+
+    # ---------------------------------------------------------------------- the thread
+
+    def _supervise(self) -> None:
+        try:
+            while not self.closing:
+                while self._events:
+                    self._handle(*self._events.popleft())
+                self._match()
+                self._check_place()
+                self.changed.notify()
+                self.changed.wait_for(lambda: bool(self._events) or self.closing, self._pause())
+                self.review()
+        except BaseException as error:
+            self._obstacles.broken(error)
+            self.changed.notify()
+        finally:
+            self._end_all()
+
+    def _handle(self, what: str, member: Member | None, value: Any) -> None:
+        if what == "finished" and member is not None:
+            _kill(member)
+        if member is None or member not in self._all:
+            return
+        if what == "loaded" and not member.ended:
+            self._loaded(member, *value)
+        elif what == "died":
+            self._died(member, value)
+        elif what == "idle":
+            self._all.remove(member)
+            self._finish(member)
+
+    def _loaded(self, member: Member, about: str, note: str) -> None:
+        self._obstacles.lacks(None)
+        if note:
+            member.ended = True
+            self._all.remove(member)
+            _kill(member)
+            self._obstacles.failed(InitFailure.from_note(note))
+            return
+        self._obstacles.loaded()
+        member.about = about
+        self._log.ready(member.number, about)
+        with self._lock:
+            member.ready = True
+            self._idle.append(member)
+
+    def _died(self, member: Member, error: Any) -> None:
+        self._all.remove(member)
+        self._log.died(member.number, error)
+        if member.ready:
+            self.restarts += 1
+        else:
+            text = f"a replica died while it loaded the model: {error}"
+            self._obstacles.failed(InitFailure(text))
+
+    def _match(self) -> None:
+        """Start the replicas that are missing, and end those that are too many."""
+        while self.count() < self.target and self._obstacles.pause() == 0:
+            self._start_one()
+        while self.count() > self.target:
+            live = [each for each in self._all if not each.ended]
+            with self._lock:
+                member = ([each for each in live if not each.ready] or self._idle or live)[-1]
+                member.ended = True
+                busy = member.ready and member not in self._idle
+                if member in self._idle:
+                    self._idle.remove(member)
+            if not busy:  # otherwise it ends when it is given back
+                self._all.remove(member)
+                self._finish(member)
+
+    def _start_one(self) -> None:
+        handle = launch(self._settings, self._output_batch)
+        member = Member(next(self._numbers), handle, time.monotonic())
+        self._all.append(member)
+        loading = member.handle.load.remote(self._packed, self._batch_size)
+        for what, ref in (("loaded", loading), ("died", member.handle.watch.remote())):
+            ref.future().add_done_callback(functools.partial(self._heard, what, member))
+
+    def _finish(self, member: Member) -> None:
+        """Let a replica close what its model has opened, and end it."""
+        # Ray's thread may not wait for Ray, as a kill does.
+        done = member.handle.finish.remote()
+        done.future().add_done_callback(lambda _: self._tell("finished", member))
+
+    def _end_all(self) -> None:
+        finishing = [each.handle.finish.remote() for each in self._all if each.ready]
+        with contextlib.suppress(RayError):
+            ray.wait(finishing, num_returns=len(finishing) or 1, timeout=FINISH_PATIENCE)
+        for member in self._all:
+            _kill(member)
+
+    def _pause(self) -> float | None:
+        """Return the seconds until something is due; None: nothing is."""
+        due = [] if self.every is None else [self.every]
+        if self.count() < self.target and (pause := self._obstacles.pause()) is not None:
+            due.append(pause)
+        if any(not each.ready for each in self._all):
+            due.append(max(0.1, min(1.0, self._settings.placement_timeout)))
+        return min(due) if due else None
+
+    def _check_place(self) -> None:
+        limit = time.monotonic() - self._settings.placement_timeout
+        late = any(not each.ready and each.started < limit for each in self._all)
+        self._obstacles.lacks(cluster.lacking(self._settings.demand) if late else None)
+
+
+def _kill(member: Member) -> None:
+    with contextlib.suppress(RayError):
+        ray.kill(member.handle)
+
+
+def _nothing() -> None:
+    """Review nothing: the number of replicas is constant."""

@@ -1,0 +1,90 @@
+"""Starts the owner of a RayStreamer, and finds that of another process."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from .._errors import ClusterError, SerializationError
+from .._messages import see, short
+from .._model import Model
+from .._options import Options
+from .._unpicklable import find_guilty
+from . import cluster
+from .owner import Owner
+from .settings import RaySettings, check_name
+
+CALLS = 10_000  # most calls of clients at a time
+
+
+def start(model: Model, options: Options, settings: RaySettings) -> Any:
+    """Start an owner, and return its handle. Does not wait for it.
+
+    Raises:
+        SerializationError: the model cannot be pickled.
+        ValueError: another RayStreamer has the name.
+    """
+    packed = _packed(model)
+    grouping = options.grouping
+    plain = dataclasses.replace(
+        options, grouping=None if grouping is None else grouping.of_traits(), output="items"
+    )
+    here = ray.get_runtime_context().get_node_id()
+    maker = ray.remote(Owner).options(
+        name=settings.name,
+        namespace=cluster.NAMESPACE,
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=CALLS,
+        runtime_env=settings.runtime_env,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=True),
+    )
+    try:
+        return maker.remote(packed, model.name, plain, options.output == "batch", settings)
+    except ValueError as error:
+        if settings.name is None:
+            raise
+        raise ValueError(
+            f"name={settings.name!r} is in use by another RayStreamer of the cluster: choose "
+            "another one, or use RayStreamer.connect"
+        ) from error
+
+
+def find(name: str) -> Any:
+    """Return the handle of the owner with that name.
+
+    Raises:
+        ClusterError: there is none.
+        ValueError: the name is no str.
+    """
+    check_name(name)
+    try:
+        return ray.get_actor(name, namespace=cluster.NAMESPACE)
+    except ValueError as error:
+        text = f"there is no RayStreamer with name={name!r} in the Ray cluster: start it first"
+        raise ClusterError(see(text, "clustererror")) from error
+
+
+def _packed(model: Model) -> bytes:
+    try:
+        return ray.cloudpickle.dumps(model)  # type: ignore[no-any-return]
+    except Exception as error:
+        parts = {
+            "": model.source,
+            "model_init_args": model.args,
+            "model_init_kwargs": model.kwargs,
+            "warmup": model.warmup,
+        }
+        guilty = find_guilty(parts) or short(model.source)
+        raise SerializationError(
+            see(
+                f"{model.name} cannot be sent to a replica, because {guilty} cannot be pickled "
+                f"({type(error).__name__}: {error}): create what it refers to in `init_model` of "
+                "a ManagedModel",
+                "a-model-that-does-not-pickle",
+            )
+        ) from error

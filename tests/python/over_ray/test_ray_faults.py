@@ -1,0 +1,156 @@
+"""Deaths under load: every request ends once."""
+
+import json
+import os
+import random
+import signal
+import threading
+
+import pytest
+import ray
+from ray_models import HeldBy, die_of_that, double_slowly
+from waits import LONG, eventually
+
+from service_streamer import StreamerClosed, StreamerError, WorkerLost
+
+CALLERS = 8
+
+
+class Load:
+    """Requests of several threads, whose answers are checked."""
+
+    def __init__(self, streamer):
+        self._streamer = streamer
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.errors = []
+        self.answered = self.ends = self.sent = 0
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(CALLERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def more(self, count=20):
+        """Wait until so many further requests were answered."""
+        wanted = self.answered + count
+        eventually(lambda: self.answered >= wanted, 3 * LONG)
+
+    def end(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(3 * LONG)
+            assert not thread.is_alive(), "a request has not ended"
+        eventually(lambda: self.ends == self.sent)
+        return self.errors
+
+    def _run(self, seed):
+        rng = random.Random(seed)
+        while not self._stop.is_set():
+            items = [rng.randrange(1000) for _ in range(rng.choice([1, 1, 3, 20]))]
+            future = self._streamer.submit(items)
+            future.add_done_callback(self._ended)
+            try:
+                assert future.result(2 * LONG) == [2 * item for item in items]
+            except BaseException as error:
+                self.errors.append(error)
+            with self._lock:
+                self.answered += 1
+                self.sent += 1
+
+    def _ended(self, _):
+        with self._lock:
+            self.ends += 1
+
+
+def pids(streamer):
+    return [json.loads(about)["pid"] for about in streamer._client.replicas()]
+
+
+def kill_replica(streamer, rng):
+    eventually(lambda: pids(streamer))
+    os.kill(rng.choice(pids(streamer)), signal.SIGKILL)
+
+
+def kill_owner(streamer, rng):
+    ray.kill(streamer._client.owner, no_restart=False)
+    streamer.wait_ready(3 * LONG)
+
+
+def run_with_kills(streamer, kill, kills, retries=1):
+    rng = random.Random(kills)
+    streamer.wait_ready(3 * LONG)
+    load = Load(streamer)
+    for _ in range(kills):
+        load.more(rng.randrange(1, 30))
+        kill(streamer, rng)
+    load.more()
+    return load.end()
+
+
+def test_no_request_is_lost_when_replicas_are_killed(ray_streamers):
+    streamer = ray_streamers(double_slowly, 8, replicas=2, retries=5, worker_timeout=None)
+    assert run_with_kills(streamer, kill_replica, 3) == []
+    eventually(lambda: streamer.stats().worker_restarts >= 2)
+
+
+def test_no_request_is_lost_when_the_owner_is_killed(ray_streamers):
+    streamer = ray_streamers(double_slowly, 8, replicas=2, worker_timeout=None)
+    assert run_with_kills(streamer, kill_owner, 2) == []
+
+
+@pytest.mark.endurance
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kill", [kill_replica, kill_owner])
+def test_no_request_is_lost_in_50_kills(ray_streamers, kill):
+    streamer = ray_streamers(double_slowly, 8, replicas=2, retries=5, worker_timeout=None)
+    assert run_with_kills(streamer, kill, 50) == []
+
+
+def test_no_request_is_lost_when_a_node_dies(ray_cluster, ray_streamers):
+    nodes = [ray_cluster.add_node(num_cpus=1, resources={"place": 1}) for _ in range(2)]
+    streamer = ray_streamers(
+        double_slowly, 8, replicas=2, resources={"place": 1}, worker_timeout=None
+    )
+
+    def kill_node(streamer, rng):
+        ray_cluster.remove_node(nodes.pop(), allow_graceful=False)
+
+    assert run_with_kills(streamer, kill_node, 1) == []
+    eventually(lambda: streamer.stats().worker_restarts == 1)
+    assert len(pids(streamer)) == 1  # there is no place for the other one
+    streamer.close()
+    ray_cluster.remove_node(nodes.pop())
+
+
+def test_a_batch_that_kills_each_replica_is_given_up(ray_streamers):
+    streamer = ray_streamers(die_of_that, 8, replicas=1, retries=1)
+    with pytest.raises(WorkerLost, match=r"a replica died while it had the batch .*, 2 times"):
+        streamer.predict(["die"], timeout=2 * LONG)
+    assert streamer.predict([1], timeout=2 * LONG) == [1]
+
+
+def test_a_replica_that_hangs_is_replaced(ray_streamers, tmp_path):
+    streamer = ray_streamers(HeldBy(tmp_path), 8, retries=0, worker_hang_timeout=1)
+    with pytest.raises(WorkerLost, match=r"a replica died while it had the batch .*, once"):
+        streamer.predict(["hold"], timeout=2 * LONG)
+    assert streamer.predict([1], timeout=2 * LONG) == [1]
+
+
+def test_without_retries_nothing_runs_twice(ray_streamers, tmp_path):
+    streamer = ray_streamers(HeldBy(tmp_path), 8, retries=0)
+    held = streamer.submit(["hold"])
+    eventually((tmp_path / "holds").exists, 2 * LONG)
+    ray.kill(streamer._client.owner, no_restart=False)
+    with pytest.raises(WorkerLost, match="the owner of the batches was lost"):
+        held.result(2 * LONG)
+    assert streamer.predict([1], timeout=2 * LONG) == [1]
+
+
+def test_requests_end_when_the_owner_does_not_come_back(ray_streamers, tmp_path):
+    streamer = ray_streamers(HeldBy(tmp_path), 8)
+    held = streamer.submit(["hold"])
+    eventually((tmp_path / "holds").exists, 2 * LONG)
+    ray.kill(streamer._client.owner)
+    with pytest.raises(StreamerClosed, match="its owner has ended"):
+        held.result(2 * LONG)
+    with pytest.raises(StreamerError):
+        streamer.predict([1])

@@ -1,0 +1,187 @@
+"""What callers of a RayStreamer get."""
+
+import asyncio
+import functools
+import threading
+import time
+
+import numpy
+import pytest
+from ray_models import Broken, HeldBy, Unloadable, Unpicklable, Various, double_slowly
+from waits import LONG, eventually
+
+from service_streamer import (
+    ClusterError,
+    QueueFull,
+    RayStreamer,
+    RequestTimeout,
+    SerializationError,
+    StreamerClosed,
+    StreamerError,
+    WorkerInitError,
+)
+from service_streamer._errors import WorkerTraceback
+
+
+def test_outputs_are_those_of_the_items_in_their_order(shared_ray_streamer):
+    assert shared_ray_streamer.predict([1, 2, 3]) == [2, 4, 6]
+    assert shared_ray_streamer.predict(list(range(50))) == list(range(0, 100, 2))
+    assert shared_ray_streamer.predict([]) == []
+    assert list(shared_ray_streamer.map(range(30), chunk_size=4)) == list(range(0, 60, 2))
+
+
+def test_coroutines_await_their_outputs(shared_ray_streamer):
+    async def ask():
+        return await asyncio.gather(*(shared_ray_streamer.apredict([n]) for n in range(20)))
+
+    assert asyncio.run(ask()) == [[2 * n] for n in range(20)]
+
+
+def test_large_arrays_are_mapped_and_not_copied(shared_ray_streamer):
+    large = [numpy.full(10_000 + n, n, dtype=numpy.float32) for n in range(12)]
+    outputs = shared_ray_streamer.predict(large)
+    for n, output in enumerate(outputs):  # of a copy there would be a text
+        assert output.shape == (10_000 + n,)
+        assert (output == 2 * n).all()
+        assert not output.flags.writeable
+
+
+def test_large_bytes_arrive_as_bytes(ray_streamers):
+    streamer = ray_streamers(list, 8)
+    data = bytes(100_000)
+    assert streamer.predict([data, bytearray(data)]) == [data, bytearray(data)]
+
+
+def test_only_the_guilty_request_gets_the_exception_of_the_model(shared_ray_streamer):
+    futures = [shared_ray_streamer.submit([item]) for item in ["bad", "pid", "pid", "returned"]]
+    with pytest.raises(KeyError, match="a bad item") as caught:
+        futures[0].result(LONG)
+    assert isinstance(caught.value.__cause__, WorkerTraceback)
+    assert "in _told" in caught.value.__cause__.text
+    assert futures[1].result(LONG)[0] > 1
+    assert futures[2].result(LONG)[0] > 1
+    with pytest.raises(KeyError, match="a returned error"):
+        futures[3].result(LONG)
+
+
+def test_what_does_not_pickle_fails_only_its_request(shared_ray_streamer):
+    sent = [Broken(), Unpicklable(), "unpicklable", 4]
+    futures = [shared_ray_streamer.submit([item]) for item in sent]
+    with pytest.raises(SerializationError, match="LookupError: it does not unpickle"):
+        futures[0].result(LONG)
+    with pytest.raises(SerializationError, match=r"item 0 of the request, of type ray_models.Unp"):
+        futures[1].result(LONG)
+    with pytest.raises(SerializationError, match=r"an output of type ray_models.Unpicklable"):
+        futures[2].result(LONG)
+    assert futures[3].result(LONG) == [8]
+
+
+def test_items_share_a_batch_only_if_their_keys_are_equal(shared_ray_streamer):
+    outputs = shared_ray_streamer.predict([1, "batch", 2, "batch"])
+    assert outputs == [2, ["str", "str"], 4, ["str", "str"]]
+
+
+def test_a_slice_of_the_array_of_the_model(ray_streamers):
+    streamer = ray_streamers(numpy.array, 8, output="batch")
+    output = streamer.predict([1.5, 2.5, 3.5])
+    assert type(output) is numpy.ndarray
+    assert output.tolist() == [1.5, 2.5, 3.5]
+
+
+def test_a_client_with_the_name_shares_the_replicas(shared_ray_streamer):
+    with RayStreamer.connect("shared") as client:
+        assert client.predict([4]) == [8]
+        assert client.stats().engine_id == shared_ray_streamer.stats().engine_id
+        with pytest.raises(RuntimeError, match="only in the process that created"):
+            client.resize(3)
+    assert shared_ray_streamer.predict([4]) == [8]  # the client closed only itself
+
+
+def test_a_name_is_used_once_and_found_only_if_it_is_used(shared_ray_streamer):
+    with pytest.raises(ValueError, match="name='shared' is in use by another RayStreamer"):
+        RayStreamer(Various, 8, name="shared")
+    with pytest.raises(ClusterError, match="no RayStreamer with name='other' in the Ray cluster"):
+        RayStreamer.connect("other")
+
+
+def test_statistics_and_settings_are_those_of_the_owner(shared_ray_streamer):
+    shared_ray_streamer.configure(batch_size=4, max_latency=0.01)
+    with shared_ray_streamer.record("/dev/null", seconds=10):
+        shared_ray_streamer.predict([1, 2])
+    stats = shared_ray_streamer.stats()
+    assert (stats.batch_size, stats.max_latency, stats.workers) == (4, 0.01, 2)
+    assert stats.completed > 0
+    assert "2 workers" in shared_ray_streamer.explain()
+    shared_ray_streamer.configure(batch_size=8)
+
+
+def test_streams_are_refused(shared_ray_streamer):
+    with pytest.raises(NotImplementedError, match="a RayStreamer has no streams"):
+        shared_ray_streamer.stream("item")
+
+
+def test_a_caller_gets_its_time_out_and_what_has_expired_is_not_run(ray_streamers, tmp_path):
+    streamer = ray_streamers(HeldBy(tmp_path), 4)
+    held = streamer.submit(["hold"])
+    eventually((tmp_path / "holds").exists)
+    with pytest.raises(RequestTimeout):
+        streamer.predict(["late"], timeout=1)
+    eventually(lambda: streamer.stats().expired == 1)
+    (tmp_path / "go").touch()
+    assert held.result(LONG) == ["hold"]
+    assert streamer.predict(["next"]) == ["next"]
+    assert streamer.stats().items == 2
+
+
+def test_a_full_queue_of_the_owner_refuses(ray_streamers, tmp_path):
+    streamer = ray_streamers(HeldBy(tmp_path), 1, max_queue=2, overflow="reject")
+    held = streamer.submit(["hold"])
+    eventually((tmp_path / "holds").exists)
+    futures = [streamer.submit([n]) for n in range(2)]
+    eventually(lambda: streamer.stats().queued_items == 2)
+    with pytest.raises(QueueFull):
+        streamer.predict([3])
+    (tmp_path / "go").touch()
+    assert [future.result(LONG) for future in (held, *futures)] == [["hold"], [0], [1]]
+
+
+def test_a_model_that_cannot_be_loaded(ray_streamers):
+    streamer = ray_streamers(Unloadable, 8)
+    with pytest.raises(WorkerInitError, match="OSError: there are no weights") as caught:
+        streamer.predict([1])
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(WorkerInitError, match="OSError: there are no weights"):
+        streamer.wait_ready(LONG)
+
+
+def test_a_model_that_does_not_pickle(ray_cluster):
+    model = functools.partial(double_slowly, threading.Lock())
+    with pytest.raises(SerializationError, match=r"cannot be sent to a replica, because .*lock"):
+        RayStreamer(model, 8)
+
+
+def test_resources_that_no_node_has_are_told_within_seconds(ray_streamers):
+    streamer = ray_streamers(list, 8, num_gpus=2, placement_timeout=0.5)
+    begun = time.monotonic()
+    with pytest.raises(ClusterError, match=r"needs .*2 GPU, and no node of the Ray cluster has"):
+        streamer.predict([1])
+    assert time.monotonic() - begun < 10
+    with pytest.raises(ClusterError, match="2 GPU"):
+        streamer.wait_ready(LONG)
+
+
+def test_closing_answers_or_ends_what_is_queued(ray_streamers, tmp_path):
+    draining = ray_streamers(double_slowly, 1)
+    futures = [draining.submit([n]) for n in range(5)]
+    draining.close()
+    assert [future.result(0) for future in futures] == [[2 * n] for n in range(5)]
+    with pytest.raises(StreamerClosed):
+        draining.predict([1])
+
+    dropping = ray_streamers(HeldBy(tmp_path), 1)
+    futures = [dropping.submit(["hold"]), dropping.submit(["queued"])]
+    eventually((tmp_path / "holds").exists)
+    dropping.close(drain=False, timeout=0)
+    for future in futures:
+        with pytest.raises(StreamerError):
+            future.result(0)
