@@ -81,7 +81,7 @@ def run(
     log_level: str,
     log_format: str,
     http: tuple[str, int] | None,
-    drain_timeout: float | None,
+    drain_timeout: float | None = None,
     **options: Any,
 ) -> int:
     """Serve until a signal comes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import threading
@@ -19,6 +20,8 @@ except ImportError as error:
     ) from error
 
 NAMESPACE = "service_streamer"  # of the actors that other processes find
+HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
+HTTP2_SETTINGS = b"\4"  # the type of the frame by which a server of gRPC, as a head is, answers
 PROBE_TIMEOUT = 3.0  # s for the cluster to accept a connection
 
 
@@ -70,13 +73,16 @@ def _amounts(amounts: Mapping[str, float]) -> str:
 
 
 def _probe(address: str) -> None:
-    """Raise at once if nothing listens: Ray itself would try for a minute."""
+    """Raise at once if no head of a cluster listens: Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit() or "://" in address:
         raise ValueError(f'ray_address must be host:port, "auto" or "local", not {address!r}')
     try:
-        with contextlib.closing(socket.create_connection((host, int(port)), PROBE_TIMEOUT)):
-            pass
+        with socket.create_connection((host, int(port)), PROBE_TIMEOUT) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                connection.sendall(HTTP2_HELLO)
+                if connection.recv(4)[3:] != HTTP2_SETTINGS:
+                    raise ConnectionError("what listens there is no Ray head")
     except OSError as error:
         raise _unreachable(address, error) from error
 

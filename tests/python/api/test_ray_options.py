@@ -1,11 +1,13 @@
 """What a RayStreamer does before there is a cluster: its options, and the rule of its replicas."""
 
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from service_streamer import RayStreamer, StepModel
+from service_streamer import ClusterError, RayStreamer, StepModel
 from service_streamer._ray.scaling import WINDOW, Load, Scaling
 
 
@@ -51,6 +53,25 @@ RayStreamer(sorted, 8)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode != 0
     assert 'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`' in done.stderr
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_what_listens_but_is_no_head_is_told_at_once(answer):
+    pytest.importorskip("ray")
+
+    def serve():
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(100)
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="what listens there is no Ray head"):
+            RayStreamer(sorted, 8, ray_address=address)
+        thread.join()
 
 
 # ------------------------------------------------------------------ the rule
