@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._errors import StreamerError
-from . import bench, ray_serve, redis_worker, serve, top, trace
+from . import bench, ray_serve, redis_worker, serve, top, trace, tune
 from .logs import say
 from .options import CommandError
 
-COMMANDS = (serve, redis_worker, ray_serve, top, bench, trace)
+COMMANDS = (serve, redis_worker, ray_serve, top, bench, tune, trace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if the
-        arguments are wrong or an address is unusable, 130 after Ctrl-C.
+        arguments are wrong or an address is unusable, 130 after Ctrl-C. `tune` has 3, too.
     """
     options = vars(_parser().parse_args(arguments))
     del options["command"]

@@ -151,7 +151,8 @@ PACKAGES = {
     "server": {"_streams", "hub"},
     "otel": {"_processes", "_pipeline", "hub"},
     "web": {"_waiting", "_processes", "_ray", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
-    "_commands": {"_processes", "_ray", "_redis", "hub", "server", "web"},
+    "tune": set(),
+    "_commands": {"_processes", "_ray", "_redis", "hub", "server", "torch", "tune", "web"},
     "service_streamer": {"_processes", "_redis"},
 }
 
@@ -232,7 +233,7 @@ def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
 # What an application must not pay for by importing the package: third parties and slow modules of
 # the standard library. They are imported where they are first needed.
 HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "rich"]
-HEAVY += ["opentelemetry", "prometheus_client", "starlette", "tqdm", "uvicorn"]
+HEAVY += ["opentelemetry", "optuna", "prometheus_client", "starlette", "tqdm", "uvicorn"]
 HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
 

@@ -70,7 +70,12 @@ def at_values(label: str, values: Sequence[float]) -> Axis:
 
 
 def plot(
-    title: str, x: Axis, y: Axis, lines: Sequence[Line], mark: tuple[float, str] | None = None
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    mark: tuple[float, str] | None = None,
+    style: str = "",
 ) -> str:
     """Return an SVG image.
 
@@ -79,8 +84,10 @@ def plot(
         x, y: the axes.
         lines: at most four.
         mark: the position of a vertical line, and its label.
+        style: the rules of an image that is a file of its own.
     """
-    parts = [_grid(x, y)]
+    file = 'xmlns="http://www.w3.org/2000/svg" ' if style else ""
+    parts = [f"<style>{style}</style>" if style else "", _grid(x, y)]
     if mark is not None:
         at = _x(x, mark[0])
         anchor = "end" if x.at(mark[0]) > 0.5 else "start"
@@ -94,7 +101,8 @@ def plot(
     if len(lines) > 1:
         parts.append(_legend(lines))
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">'
+        f'<svg {file}viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{html.escape(title)}">'
         f'<text class="title" x="{_LEFT}" y="16">{html.escape(title)}</text>{"".join(parts)}</svg>'
     )
 

@@ -1,0 +1,165 @@
+"""The command ``tune``: its arguments, and its order of work."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from ..._machine import cpu_count
+from ..options import CommandError, add_devices, new_parser
+from .trial import Job
+
+_EXAMPLE = """
+Each trial runs the model in a process of its own with workers, under requests that are due at
+random times. It finds the largest rate for which 99 % of the requests are answered within the
+target. Trials that cannot beat the best end early. The best are measured again.
+
+It writes tuned.toml, which constructors take as options="tuned.toml", and tuned.svg. If it is
+interrupted, the same command goes on where it was.
+
+exit codes: 0: settings were found; 1: all trials have failed; 2: wrong arguments; 3: no settings
+keep the target; 130: interrupted.
+
+example:
+  service-streamer tune app:Sentiment --sample items.json --slo-p99 50ms
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the parser of the command."""
+    add = new_parser(
+        commands,
+        "tune",
+        run,
+        help="find the settings of a model for a target of the p99",
+        description="Finds batch_size, workers, threads, policy and more: the settings with the "
+        'most requests/s whose p99 is within a target. Needs the extra "tune".',
+        epilog=_EXAMPLE,
+    ).add_argument
+    add("model", help="module:attribute of a predict function or a ManagedModel class")
+    add("--sample", required=True, metavar="FILE", help="a JSON list of items, sent in turn")
+    add(
+        "--slo-p99",
+        required=True,
+        type=_duration,
+        metavar="TIME",
+        help="target of the p99, such as 50ms or 0.05",
+    )
+    add(
+        *("-o", "--output"),
+        default="tuned.toml",
+        metavar="FILE",
+        help="where the options are written (tuned.toml); the plot is beside it",
+    )
+    add("--trials", type=int, default=40, metavar="N", help="how many settings are tried (40)")
+    add("--seconds", type=float, default=2.0, help="of each load (2)")
+    add("--seed", type=int, default=0, help="of the search (0)")
+    add("--items-per-request", type=int, default=1, metavar="N", help="items of one request (1)")
+    add("--max-batch-size", type=int, default=256, metavar="N", help="largest batch_size (256)")
+    add("--max-workers", type=int, default=None, metavar="N", help="most workers (2 per core)")
+    add("--native", default=None, metavar="FILE", help="the same model as .pt2: it is tried too")
+    add("--native-options", type=json.loads, default={}, metavar="JSON", help="of its NativeModel")
+    add("--start-timeout", type=float, default=120.0, help="seconds for a model to load (120)")
+    add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
+    add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
+    add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
+    add_devices(add)
+    add("--mp-start-method", help="spawn, fork or forkserver (spawn)")
+
+
+def run(
+    model: str,
+    *,
+    sample: str,
+    slo_p99: float,
+    output: str,
+    trials: int,
+    seconds: float,
+    seed: int,
+    items_per_request: int,
+    max_batch_size: int,
+    max_workers: int | None,
+    native: str | None,
+    native_options: Any,
+    start_timeout: float,
+    **options: Any,
+) -> int:
+    """Search, print the front, and write the options."""
+    _check_sample(sample)
+    max_workers = 2 * cpu_count() if max_workers is None else max_workers
+    _check(
+        trials=trials,
+        seconds=seconds,
+        items_per_request=items_per_request,
+        max_batch_size=max_batch_size,
+        max_workers=max_workers,
+        start_timeout=start_timeout,
+    )
+    for option, path in (("--native", native), ("-o", os.path.dirname(os.path.abspath(output)))):
+        if path is not None and not os.path.exists(path):
+            raise CommandError(f"{option}: {path} does not exist")
+    if not isinstance(native_options, dict):
+        raise CommandError(f"--native-options must be a JSON object, not {native_options!r}")
+    model_options = {
+        k: v for k, v in options.items() if k.startswith("model_init") or k == "warmup"
+    }
+    job = Job(
+        model=model,
+        sample=os.path.abspath(sample),
+        slo=slo_p99,
+        seconds=seconds,
+        items_per_request=items_per_request,
+        native=native,
+        native_options=native_options,
+        model_options=model_options,
+        process_options={k: v for k, v in options.items() if k not in model_options},
+        start_timeout=start_timeout,
+    )
+    try:
+        from .tuning import Tuning
+    except ModuleNotFoundError as error:
+        if error.name != "optuna":
+            raise
+        raise CommandError('optuna is missing: pip install "service-streamer-ng[tune]"') from None
+    tuning = Tuning(
+        job, output, trials=trials, seed=seed, most_items=max_batch_size, most_workers=max_workers
+    )
+    return tuning.run()
+
+
+def _duration(text: str) -> float:
+    """Return the seconds that a text such as "50ms", "2s" or "0.05" means."""
+    for unit, scale in (("ms", 1e-3), ("s", 1.0), ("", 1.0)):
+        if text.endswith(unit):
+            try:
+                seconds = scale * float(text.removesuffix(unit))
+            except ValueError:
+                break
+            if 0 < seconds < 3600:
+                return seconds
+            break
+    raise argparse.ArgumentTypeError(f"must be a time such as 50ms or 0.05, not {text!r}")
+
+
+def _check(**values: Any) -> None:
+    for name, value in values.items():
+        least = 0 if isinstance(value, float) else 1
+        if value < least or value == 0:
+            option = name.replace("_", "-")
+            wanted = "at least 1" if least else "more than 0"
+            raise CommandError(f"--{option} must be {wanted}, not {value}")
+
+
+def _check_sample(path: str) -> None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            items = json.load(file)
+    except OSError as error:
+        raise CommandError(f"--sample: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(f"--sample: {path} is not JSON: {error}") from None
+    if not isinstance(items, list) or not items:
+        kind = "an empty list" if items == [] else f"a {type(items).__name__}"
+        raise CommandError(f"--sample: {path} must have a list with at least one item, not {kind}")

@@ -1,0 +1,163 @@
+"""One run of ``tune``: the search, the second measurement, and what is left of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import signal
+import sys
+from typing import Any
+
+from ..._explain import duration
+from ..._machine import cpu_count, usable_cores
+from ...tune._file import write
+from ...tune._front import Measured, measured, pareto_front
+from ...tune._journal import JournalError, open_journal, remove_journal
+from ...tune._rates import least_p99
+from ...tune._search import Search
+from ...tune._space import Space
+from ...tune._trial import Trial
+from .. import logs
+from ..options import CommandError
+from . import output
+from .process import TrialProcess
+from .trial import Job, ModelNotFoundError
+
+NOT_REACHED = 3  # the exit code if no settings keep the target
+_AGAIN = 2  # times as long are the best measured again
+
+
+class Tuning:
+    """Searches, and writes what it has found.
+
+    Args:
+        job: what all trials have in common.
+        path: where the options are written. The journal and the plot are beside it.
+        trials: how many settings are tried.
+        seed: of the search.
+        most_items, most_workers: the largest batch_size and worker_num.
+    """
+
+    def __init__(
+        self, job: Job, path: str, *, trials: int, seed: int, most_items: int, most_workers: int
+    ) -> None:
+        self._job = job
+        self._path = path
+        self._journal = f"{path}.journal"
+        self._trials = trials
+        self._seed = seed
+        self._space = Space.of_machine(
+            cpu_count(),
+            job.slo,
+            most_items=most_items,
+            most_workers=most_workers,
+            has_native=job.native is not None,
+            has_smt=any(len(core.cpus) > 1 for core in usable_cores()),
+        )
+
+    def run(self) -> int:
+        """Return the exit code."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as after Ctrl-C
+        try:
+            with open_journal(self._journal) as storage:
+                code = self._run(storage)
+        except (JournalError, ModelNotFoundError) as error:
+            if isinstance(error, ModelNotFoundError):
+                remove_journal(self._journal)
+            raise CommandError(str(error)) from None
+        if code != 130:
+            remove_journal(self._journal)
+        return code
+
+    def _run(self, storage: Any) -> int:
+        space = {k: list(v) for k, v in vars(self._space).items() if k != "cores"}
+        search = Search(
+            self._space,
+            self._job.slo,
+            trials=self._trials,
+            seed=self._seed,
+            storage=storage,
+            about={**self._job.about(), "space": space, "machine": output.machine()},
+            path=self._journal,
+        )
+        if search.trials:
+            logs.say(f"going on after {len(search.trials)} trials, see {self._journal}")
+
+        def tell(trial: Trial) -> None:
+            logs.say(f"trial {len(search.trials)} of {search.most}: {_result(trial)}")
+
+        try:
+            search.run(lambda settings: TrialProcess(self._job, settings), tell)
+            if search.first_error is not None:
+                logs.say(
+                    f"all {len(search.trials)} trials failed: {search.first_error}", error=True
+                )
+                return 1
+            job = dataclasses.replace(self._job, seconds=_AGAIN * self._job.seconds)
+            again = search.run_again(lambda settings: TrialProcess(job, settings), _tell_again)
+        except KeyboardInterrupt:
+            return self._interrupted(search)
+        return self._finished(search, again)
+
+    def _interrupted(self, search: Search) -> int:
+        if (best := search.best) is not None:
+            kept = [point for point in best.points if point.keeps(self._job.slo)]
+            point = next(point for point in kept if point.load == best.rate)
+            self._write(Measured(best.settings, point), len(search.trials))
+        logs.say(
+            f"interrupted after {len(search.trials)} of {self._trials} trials: the same command "
+            f"goes on; remove {self._journal} to begin again"
+        )
+        return 130
+
+    def _finished(self, search: Search, again: list[Trial]) -> int:
+        slo = self._job.slo
+        errors = [trial.error for trial in again if trial.error is not None]
+        if errors and len(errors) == len(again):
+            logs.say(f"the best trials failed the second time: {errors[0]}", error=True)
+            return 1
+        within = [one for one in measured(again) if one.point.keeps(slo)]
+        if not within:
+            output.print_front(pareto_front(measured(again or search.trials))[:1], None, slo)
+            print(f"No settings keep a p99 of {duration(slo)}: above is the lowest that was found.")
+            return NOT_REACHED
+        front = pareto_front(within)
+        best = front[-1]
+        output.print_front(front, best, slo)
+        plot = f"{os.path.splitext(self._path)[0]}.svg"
+        with open(plot, "w", encoding="utf-8") as file:
+            file.write(output.picture([*measured(search.trials), *within], front, slo))
+        self._write(best, len(search.trials))
+        print(f"plot: {plot}")
+        return 0
+
+    def _write(self, best: Measured, trials: int) -> None:
+        job = self._job
+        about = {
+            "model": job.model,
+            "native": job.native,
+            "sample": os.path.basename(job.sample),
+            "slo_p99": job.slo,
+            "trials": trials,
+        }
+        command = shlex.join(["service-streamer", *sys.argv[1:]])
+        write(self._path, output.tuned(best, about, command))
+        print(f"options: {self._path}")
+        print(output.usage(best, job.native, self._path))
+
+
+def _tell_again(trial: Trial) -> None:
+    logs.say(f"again: {_result(trial)}")
+
+
+def _result(trial: Trial) -> str:
+    if trial.error is not None:
+        result = f"failed: {trial.error}"
+    elif trial.hopeless:
+        result = "ended early, cannot beat the best"
+    elif trial.rate:
+        result = f"{trial.rate:,.0f} requests/s"
+    else:
+        result = f"no rate kept the target, lowest p99 {duration(least_p99(trial.points))}"
+    return f"{trial.settings}: {result}"

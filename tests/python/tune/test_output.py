@@ -1,0 +1,75 @@
+"""tuned.toml and the plot."""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from service_streamer import Streamer
+from service_streamer._commands.tune import output
+from service_streamer.tune._file import text_of, write
+from service_streamer.tune._front import Measured, pareto_front
+from service_streamer.tune._rates import Point
+from service_streamer.tune._space import Settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PYTHON = Settings(8, 2, 1, "window", 0.01, affinity="auto")
+NATIVE = Settings(8, 2, 1, "greedy", None, native=True)
+POINT = Point(100.0, 98.04, 0.0312345678)
+
+
+def written(settings):
+    text = output.tuned(Measured(settings, POINT), {"native": "m.pt2", "slo_p99": 0.05}, "tune …")
+    return tomllib.loads(text)
+
+
+def test_values_come_back_as_they_were():
+    values = {"a": 'quote " \\ \n \x7f é 😀', "b": True, "c": 3, "d": 0.05, "e": 1e-9}
+    tables = tomllib.loads(text_of("a comment", {"options": {**values, "none": None}}))
+    assert tables == {"options": values}
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "tuned.toml").mkdir()
+    with pytest.raises(OSError):
+        write(str(tmp_path / "tuned.toml"), "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["tuned.toml"]
+
+
+def test_a_streamer_takes_the_file(tmp_path):
+    path = tmp_path / "tuned.toml"
+    path.write_text(output.tuned(Measured(PYTHON, POINT), {}, "tune"))
+    with Streamer(str, options=path, mp_start_method="fork") as streamer:
+        stats = streamer.stats()
+    assert (stats.batch_size, stats.policy, stats.max_latency) == (8, "window", 0.01)
+
+
+def test_the_options_of_a_compiled_model_are_told_apart():
+    assert written(NATIVE)["options"] == {"batch_size": 8, "policy": "greedy"}
+    about = written(NATIVE)["tuned"]
+    assert about["native"] == "m.pt2"
+    assert (about["native_workers"], about["native_intra_op_threads"]) == (2, 1)
+    assert (about["throughput"], about["p99"]) == (98.0, 0.031235)
+    assert "native" not in written(PYTHON)["tuned"]
+    assert 'NativeModel("m.pt2", workers=2, intra_op_threads=1), options="t.toml"' in output.usage(
+        Measured(NATIVE, POINT), "m.pt2", "t.toml"
+    )
+
+
+def test_the_front_has_what_nothing_beats_in_both():
+    points = [(100, 0.01), (90, 0.02), (200, 0.02), (200, 0.03), (150, 0.005), (300, float("inf"))]
+    every = [Measured(PYTHON, Point(rate, rate, p99)) for rate, p99 in points]
+    front = [(each.point.throughput, each.point.p99) for each in pareto_front(every)]
+    assert front == [(150, 0.005), (200, 0.02), (300, float("inf"))]
+
+
+def test_the_plot_is_a_picture_with_all_loads_near_the_target():
+    every = [Measured(PYTHON, Point(rate, rate, 0.01 * rate)) for rate in range(1, 30)]
+    picture = ElementTree.fromstring(output.picture(every, every[:3], slo=0.05))
+    dots = [node for node in picture.iter() if node.get("class") in ("dot0", "dot1")]
+    legend = 2
+    assert len(dots) == 15 + 3 + legend
