@@ -12,6 +12,8 @@ from typing import Any
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from .._messages import short
+
 
 class JournalError(Exception):
     """The file cannot be used. The message says why, and what to do."""
@@ -65,8 +67,8 @@ def check_same_search(study: Any, about: Mapping[str, Any], path: str) -> None:
     for name in sorted({*known, *given}):
         if known.get(name) != given.get(name):
             raise JournalError(
-                f"{path} is of a search with {name}={known.get(name)!r}, not {given.get(name)!r}: "
-                "remove it to begin again, or use another -o"
+                f"{path} is of a search with {name}={short(known.get(name))}, not "
+                f"{short(given.get(name))}: remove it to begin again, or use another -o"
             )
 
 
