@@ -120,7 +120,7 @@ def run(
     try:
         from .tuning import Tuning
     except ModuleNotFoundError as error:
-        if error.name != "optuna":
+        if str(error.name).split(".")[0] != "optuna":
             raise
         raise CommandError('optuna is missing: pip install "service-streamer-ng[tune]"') from None
     tuning = Tuning(
