@@ -91,7 +91,7 @@ class Space:
         rules = (None, "auto", "no_smt") if has_smt else (None, "auto")
         return cls(
             batch_size=_doubling(most_items),
-            worker_num=_doubling(most_workers),
+            worker_num=sorted({*_doubling(most_workers), min(cores, most_workers)}),
             threads_per_worker=_doubling(cores),
             max_latency=[float(f"{share * slo:.2g}") for share in _LATENCIES],
             cores=cores,
@@ -132,7 +132,7 @@ class Space:
         """
         values = self._values()
         last = {name: len(each) - 1 for name, each in values.items()}
-        cores = min(last["worker_num"], last["threads_per_worker"])
+        cores = max(i for i, workers in enumerate(self.worker_num) if workers <= self.cores)
         ways = [
             {"threads_per_worker": last["threads_per_worker"]},
             {"worker_num": cores},

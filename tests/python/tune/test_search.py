@@ -91,6 +91,14 @@ def test_settings_that_mean_the_same_are_one():
         assert (settings.max_latency is None) == (settings.policy == "greedy")
 
 
+def test_a_search_begins_with_the_ways_to_divide_the_cores(start):
+    space = Space.of_machine(6, SLO, most_items=256, most_workers=12)
+    Search(space, SLO, trials=6).run(start)
+    ways = [(each.worker_num, each.threads_per_worker) for each in start.started]
+    assert ways == [(1, 6), (6, 1), (12, 1)] * 2
+    assert [each.batch_size for each in start.started] == [16] * 3 + [128] * 3
+
+
 def test_an_interrupted_search_goes_on_where_it_was(start, tmp_path):
     path = str(tmp_path / "journal")
 

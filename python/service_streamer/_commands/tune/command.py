@@ -11,6 +11,8 @@ from ..._machine import cpu_count
 from ..options import CommandError, add_devices, new_parser
 from .trial import Job
 
+_MOST_WORKERS = 16  # unless the user wants more: each has a model in memory
+
 _EXAMPLE = """
 Each trial runs the model in a process of its own with workers, under requests that are due at
 random times. It finds the largest rate for which 99 % of the requests are answered within the
@@ -58,7 +60,13 @@ def add_to(commands: Any) -> None:
     add("--seed", type=int, default=0, help="of the search (0)")
     add("--items-per-request", type=int, default=1, metavar="N", help="items of one request (1)")
     add("--max-batch-size", type=int, default=256, metavar="N", help="largest batch_size (256)")
-    add("--max-workers", type=int, default=None, metavar="N", help="most workers (2 per core)")
+    add(
+        "--max-workers",
+        type=int,
+        default=None,
+        metavar="N",
+        help="most workers (2 per core, up to 16)",
+    )
     add("--native", default=None, metavar="FILE", help="the same model as .pt2: it is tried too")
     add("--native-options", type=json.loads, default={}, metavar="JSON", help="of its NativeModel")
     add("--start-timeout", type=float, default=120.0, help="seconds for a model to load (120)")
@@ -88,7 +96,8 @@ def run(
 ) -> int:
     """Search, print the front, and write the options."""
     _check_sample(sample)
-    max_workers = 2 * cpu_count() if max_workers is None else max_workers
+    if max_workers is None:
+        max_workers = min(2 * cpu_count(), _MOST_WORKERS)
     _check(
         trials=trials,
         seconds=seconds,
