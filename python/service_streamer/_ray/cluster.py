@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 
 from .._errors import ClusterError
 from .._messages import see
-from .._waiting.threads import is_patched
 
 try:
     import ray
@@ -33,15 +32,11 @@ def connect(address: str | None) -> None:
         address: ``host:port`` or "auto". None: as ``ray.init()`` does.
 
     Raises:
-        ClusterError: there is no cluster at the address, or this process is connected to another,
-            or cannot use Ray.
+        ClusterError: there is no cluster at the address, or this process is connected to another.
         TypeError, ValueError: the address is invalid.
     """
     if address is not None and not isinstance(address, str):
         raise TypeError(f"ray_address must be a str, such as host:port, or None, not {address!r}")
-    if is_patched("threading"):  # `ray.init` would never return
-        text = "Ray cannot be used in a process that gevent has patched: use another streamer there"
-        raise ClusterError(see(text, "clustererror"))
     if address is not None and address not in ("auto", "local"):
         _probe(address)
     if ray.is_initialized():
@@ -58,11 +53,9 @@ def connect(address: str | None) -> None:
 def _handler_kept() -> Iterator[None]:
     """Keep what a web server does at SIGTERM: ``ray.init()`` sets a handler that exits at once."""
     before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def lacking(demand: Mapping[str, float]) -> str | None:

@@ -10,9 +10,9 @@ pytest.importorskip("ray")
 
 from ray.exceptions import OwnerDiedError, RayError, RayTaskError
 
-from service_streamer import ClusterError, WorkerLost
+from service_streamer import WorkerLost
 from service_streamer._model_errors import NotRun
-from service_streamer._ray import calls, cluster, ends, members, obstacles
+from service_streamer._ray import calls, ends, members, obstacles
 from service_streamer._ray.log import Log
 from service_streamer._ray.members import Members
 from service_streamer._ray.payloads import LARGE, Store
@@ -102,12 +102,6 @@ def test_a_wait_for_replicas_ends_when_the_streamer_closes(replicas_of):
         waiting = executor.submit(replicas.wait_ready, None)
         replicas.stop()
         assert waiting.result(LONG) is False
-
-
-def test_a_process_that_gevent_has_patched_is_refused(monkeypatch):
-    monkeypatch.setattr(cluster, "is_patched", lambda module: True)
-    with pytest.raises(ClusterError, match="Ray cannot be used in a process that gevent has"):
-        cluster.connect(None)
 
 
 def test_large_buffers_go_to_the_store_once():
