@@ -80,7 +80,8 @@ def test_replicas_stay_when_ray_cannot_start_another(replicas_of, monkeypatch):
     assert (killed, replicas.error()) == ([], None)
 
 
-def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of):
+def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of, monkeypatch):
+    monkeypatch.setattr(ends, "PATIENCE", 10 * LONG)
     waiting = Actor(loads=False)
     replicas, killed = replicas_of([Actor(), waiting], 2)
     replicas.changed.wait_for(lambda: replicas.count() == 2, LONG)

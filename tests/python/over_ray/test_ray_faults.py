@@ -109,6 +109,20 @@ def test_no_request_is_lost_in_50_kills(ray_streamers, kill):
     assert run_with_kills(streamer, kill, 50) == []
 
 
+def test_items_of_a_dead_client_fail_alone(ray_cluster):
+    client = ray.remote(num_cpus=0)(Putter).remote()
+    refs = ray.get(client.put.remote(bytes(1_000_000)))
+    ray.kill(client)
+    replica = Replica(output_batch=False)
+    replica.load(pickle.dumps(Model(list)), 8)
+    items = [pickle.dumps(1), (0, 0)]
+    answer, _ = replica.predict(pickle.dumps((items, [1, 2])), refs)
+    (first, second), _ = pickle.loads(answer)
+    assert pickle.loads(first) == 1
+    with pytest.raises(WorkerLost, match="a replica could not fetch an item of the request"):
+        raise unpack_error(second)
+
+
 def test_no_request_is_lost_when_a_node_dies(ray_cluster, ray_streamers):
     nodes = [ray_cluster.add_node(num_cpus=1, resources={"place": 1}) for _ in range(2)]
     streamer = ray_streamers(
@@ -130,20 +144,6 @@ def test_a_batch_that_kills_each_replica_is_given_up(ray_streamers):
     with pytest.raises(WorkerLost, match=r"a replica died while it had the batch .*, 2 times"):
         streamer.predict(["die"], timeout=2 * LONG)
     assert streamer.predict([1], timeout=2 * LONG) == [1]
-
-
-def test_items_of_a_dead_client_fail_alone(ray_cluster):
-    client = ray.remote(num_cpus=0)(Putter).remote()
-    refs = ray.get(client.put.remote(bytes(1_000_000)))
-    ray.kill(client)
-    replica = Replica(output_batch=False)
-    replica.load(pickle.dumps(Model(list)), 8)
-    items = [pickle.dumps(1), (0, 0)]
-    answer, _ = replica.predict(pickle.dumps((items, [1, 2])), refs)
-    (first, second), _ = pickle.loads(answer)
-    assert pickle.loads(first) == 1
-    with pytest.raises(WorkerLost, match="a replica could not fetch an item of the request"):
-        raise unpack_error(second)
 
 
 def test_a_replica_that_hangs_is_replaced(ray_streamers, tmp_path):
