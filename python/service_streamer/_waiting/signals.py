@@ -6,19 +6,41 @@ the main thread, but does not wake one that waits for a lock. A byte in a socket
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 from typing import NoReturn
 
 
+class SignalWaiter:
+    """What the main thread waits with in place of a lock. A ``with`` block ends its use."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+
+    def __enter__(self) -> SignalWaiter:
+        number = self._writer.fileno()
+        self._before = signal.set_wakeup_fd(number, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        self._reader.close()
+        self._writer.close()
+
+    def acquire(self) -> bool:
+        """Block until `release` is called or a signal comes, whose handler runs next."""
+        return bool(self._reader.recv(1))
+
+    def release(self) -> None:
+        """End the wait. Any thread may call it."""
+        with contextlib.suppress(OSError):  # it is woken already, or has left
+            self._writer.send(b"\0")
+
+
 def wait() -> NoReturn:
     """Block until a signal handler raises. To be called by the main thread."""
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        writer.setblocking(False)
-        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        try:
-            while True:
-                reader.recv(1)  # the handler runs after it
-        finally:
-            signal.set_wakeup_fd(before)
+    with SignalWaiter() as waiter:
+        while True:
+            waiter.acquire()

@@ -62,9 +62,9 @@ def test_a_second_signal_ends_it_at_once(start, place, tmp_path):
     gate.close()
 
 
-def test_a_signal_that_another_thread_has_got_ends_it(services, address):
-    service = services("serve", "process_models:double", "--address", address)
-    service.line("is served")
+def test_a_signal_that_another_thread_has_got_ends_it(start, kind):
+    service = start("process_models:double")
+    service.line("is served" if kind == "serve" else "is ready")
     pid = service.process.pid
     eventually(lambda: "State:\tS" in status_of(pid, pid))
     threads = [int(each) for each in os.listdir(f"/proc/{pid}/task")]
