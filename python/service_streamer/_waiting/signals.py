@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 from typing import NoReturn
 
 
@@ -16,6 +15,8 @@ class SignalWaiter:
     """What the main thread waits with in place of a lock. A ``with`` block ends its use."""
 
     def __init__(self) -> None:
+        import socket  # only for the main thread of a worker or a service
+
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
 

@@ -151,7 +151,7 @@ PACKAGES = {
     "server": {"_streams", "hub"},
     "otel": {"_processes", "_pipeline", "hub"},
     "web": {"_waiting", "_processes", "_ray", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
-    "_commands": {"_processes", "_ray", "_redis", "hub", "server", "web"},
+    "_commands": {"_waiting", "_processes", "_ray", "_redis", "hub", "server", "web"},
     "service_streamer": {"_processes", "_redis"},
 }
 
