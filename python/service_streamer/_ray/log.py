@@ -1,6 +1,6 @@
 """The log lines about the replicas of one owner.
 
-Their extra fields are listed in docs/guide/log-records.md. They are in the log of the owner's
+Their extra fields are listed in docs/guide/monitoring/log-records.md. They are in the log of the owner's
 process, which Ray keeps.
 """
 
