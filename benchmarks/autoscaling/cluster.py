@@ -162,6 +162,7 @@ class Cluster:
 
         ``queue_time`` is the mean of the requests taken since the last look, or what those that
         wait will have waited if that is longer. ``busy`` is the mean number of pods at work.
+        ``batches`` is how many run, or could run of what waits.
         """
         self.run(now)
         self.expired += self.main.expire(now - self.model.timeout)
@@ -174,6 +175,7 @@ class Cluster:
             "bulk": self.bulk.waiting(now) + sum(pod.bulk for pod in running),
             "queue_time": max(waited, will_wait),
             "busy": self._busy / seconds if seconds else 0.0,
+            "batches": len(running) + math.ceil(waiting / self.model.batch_size),
         }
         self._looked, self._busy, self._waited, self._taken = now, 0.0, 0.0, 0
         return Look(len(self.pods), metrics)

@@ -183,7 +183,7 @@ class ScaledObject:
     fallback: Fallback | None = None
     due: float = 0.0
     _polled: float = -math.inf
-    _active: float = -math.inf
+    _active: float = 0.0  # as if there had been a request at the beginning
     _failures: dict[str, int] = field(default_factory=dict)
 
     def decide(self, now: float, look: Look) -> int:

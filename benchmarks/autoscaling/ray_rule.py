@@ -24,4 +24,5 @@ class RayScaling:
     def decide(self, now: float, look: Look) -> int:
         self.due = now + TICK
         queue_time, busy = look.metrics["queue_time"] or 0.0, look.metrics["busy"] or 0.0
-        return self._scaling.decide(Load(now, queue_time, busy, look.replicas))
+        batches = int(look.metrics["batches"] or 0)
+        return self._scaling.decide(Load(now, queue_time, busy, look.replicas, batches))

@@ -41,7 +41,7 @@ class Load:
     """Sends numbered requests, and notes how each of them ended."""
 
     def __init__(self, streamer: RedisStreamer[int, int]) -> None:
-        self._streamer = streamer
+        self.streamer = streamer
         self._lock = threading.Lock()
         self.sent = 0
         self.latencies: list[float] = []
@@ -50,7 +50,7 @@ class Load:
     def send(self) -> None:
         number, start = self.sent, time.perf_counter()
         self.sent += 1
-        future = self._streamer.submit([number], timeout=60)
+        future = self.streamer.submit([number], timeout=60)
         future.add_done_callback(lambda done: self._note(number, start, done))
 
     def wait(self) -> None:
@@ -83,6 +83,11 @@ class Place:
         self.pods = Pods(lambda: subprocess.Popen(command, cwd=HERE), grace=60)
         self.load = Load(RedisStreamer(address, self.prefix))
 
+    def workers(self) -> set[str]:
+        """Return the names of the workers that have joined."""
+        stream = self.load.streamer.stats().stream
+        return {each.name for each in stream.consumers} if stream else set()
+
     def report(self) -> dict[str, Any]:
         """Return what every run is about: lost requests, and items that ran more than once."""
         self.load.wait()
@@ -107,7 +112,7 @@ def place(address: str) -> Iterator[Place]:
         made = Place(address, Path(folder))
         with made.pods:
             yield made
-            made.load._streamer.close(drain=False)
+            made.load.streamer.close(drain=False)
 
 
 def arrive(load: Load, times: np.ndarray, until: Callable[[], bool] = lambda: False) -> None:
@@ -123,7 +128,7 @@ def arrive(load: Load, times: np.ndarray, until: Callable[[], bool] = lambda: Fa
 
 def drains(here: Place) -> dict[str, Any]:
     """End one of two loaded workers again and again."""
-    here.pods.scale(2)
+    here.pods.scale(1)
     here.load.send()
     here.load.wait()
     rate = 0.9 * BATCH_SIZE / (FIXED + EACH * BATCH_SIZE)
@@ -133,12 +138,16 @@ def drains(here: Place) -> dict[str, Any]:
     sender = threading.Thread(target=arrive, args=(here.load, times, over.is_set))
     sender.start()
     for _ in range(ROUNDS):
-        time.sleep(1.5)  # until the new worker has its share
+        before = here.workers()
+        here.pods.scale(2)
+        while not here.workers() - before:
+            time.sleep(0.02)
+        time.sleep(0.5)  # until the new worker has its share
         here.pods.scale(1)
         while here.pods.ending:
             here.pods.collect()
             time.sleep(0.002)
-        here.pods.scale(2)
+    here.pods.scale(2)  # for what is left
     over.set()
     sender.join()
     return here.report()

@@ -48,6 +48,7 @@ def add_to(commands: Any) -> None:
         help="host:port or a URL (the variable REDIS_BROKER, or localhost:6379)",
     )
     add("--prefix", help="name of the queue, the same as in the clients")
+    add("--shards", type=int, metavar="N", help="parts of the queue, as in the clients (1)")
     add("--secret-file", metavar="FILE", help="contains the secret that signs all messages")
     add_model_options(add)
     add_process_options(add)

@@ -17,11 +17,11 @@ from .._stats import StreamStats
 from .._waiting import callbacks, threads
 from .._waiting.timeouts import countdown
 from . import queue_stats
-from .broker import Broker
-from .protocol import Keys, Signer
+from .protocol import Signer
 from .reader import Reader
 from .sender import Sender
 from .session import Session
+from .shards import open_shards, shard_number
 from .stream_client import StreamClient
 
 DEFAULT_MAX_QUEUE = 65_536  # entries in the broker's queue
@@ -38,6 +38,7 @@ class RedisOptions:
     redis_broker: str
     prefix: str
     secret: str | bytes | None = dataclasses.field(repr=False)
+    shards: int = 1
 
 
 class _Threads(NamedTuple):
@@ -54,9 +55,13 @@ class RedisClient:
     remote = True
 
     def __init__(self, options: Options, redis_options: RedisOptions) -> None:
-        self._keys = Keys(redis_options.prefix)
+        self._shards = open_shards(
+            redis_options.redis_broker, redis_options.prefix, redis_options.shards
+        )
+        self.client_id = os.urandom(16)
+        number = shard_number(self.client_id, len(self._shards))
+        self._broker, self._keys = self._shards[number]
         self._signer = Signer(redis_options.secret)
-        self._broker = Broker(redis_options.redis_broker, self._keys.queue)
         self._chunk_size = options.batch_size
         self._max_queue = options.max_queue or DEFAULT_MAX_QUEUE
         self.engine = make_engine(
@@ -74,7 +79,6 @@ class RedisClient:
         """why the last `stats` could not read the queue; empty if it could"""
         self._closing = False
         self._changed = threads.Condition()  # notified when _closing changes
-        self.client_id = os.urandom(16)
         self._streams = StreamClient(
             self.engine, self._broker, self._keys, self._signer, self.client_id
         )
@@ -121,7 +125,7 @@ class RedisClient:
         if timeout != 0:
             self.unreachable = ""
             try:
-                stream = queue_stats.read(self._broker, self._keys, refused, timeout)
+                stream = queue_stats.read(self._shards, refused, timeout)
             except BrokerError as error:
                 self.unreachable = str(error)
         if pair is None:

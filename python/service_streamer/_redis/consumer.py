@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import uuid
 from collections.abc import Callable
 
 from .. import _core
 from .._processes.owner import Processes
 from .admission import Admission
-from .broker import Broker
 from .commands import Queue
-from .protocol import Keys, Signer
+from .protocol import Signer
 from .retrying import Outage, RetryingConnection
+from .shards import Shard
 
 
 class Consumer:
-    """One worker at one broker: a consumer of the queue's group. Used by its threads.
+    """One worker at one shard: a consumer of its groups. Used by its threads.
 
     Args:
         processes: the engine and its workers.
-        broker: of the queue.
-        keys: of the queue.
+        shard: of the queue.
         signer: of the messages.
+        name: of the consumer.
         claim_after: seconds after which an idle entry may be claimed by any worker.
     """
 
     def __init__(
-        self, processes: Processes, broker: Broker, keys: Keys, signer: Signer, claim_after: float
+        self,
+        processes: Processes,
+        shard: Shard,
+        signer: Signer,
+        name: str,
+        claim_after: float,
     ) -> None:
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        broker, keys = shard
+        self.name = name
         self.broker = broker
         self.claim_after = claim_after
         self.outage = Outage(self.name)

@@ -49,7 +49,7 @@ def verdict(stream: StreamStats) -> str:
     waiting = stream.length - stream.pending
     if not stream.consumers:
         return (
-            "No worker has joined. Start one with the same broker and prefix "
+            "No worker has joined. Start one with the same broker, prefix and as many shards "
             "(run_redis_workers_forever, or python -m service_streamer redis-worker)."
         )
     if waiting > 0 and all(map(is_silent, stream.consumers)):

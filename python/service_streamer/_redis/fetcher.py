@@ -13,6 +13,7 @@ from .commands import Queue
 from .consumer import Consumer
 from .keys import RequestStream
 from .retrying import RetryingConnection
+from .room import Room
 
 _logger = logging.getLogger("service_streamer")
 
@@ -22,17 +23,14 @@ OWNED = 100  # IDs per XPENDING
 class Fetcher:
     """Fetches only as many entries as this worker can run soon, so that others get their share.
 
-    One thread calls `run`. Each stream has a fetcher. That of the main stream ignores the bulk
-    requests that are here, so these never keep it from fetching.
+    One thread calls `run`. Each stream of each shard has a fetcher.
 
     Args:
-        consumer: this worker.
+        consumer: this worker, at one shard.
         stream: from which it fetches.
         connection: of the fetcher thread.
         last_connection: of the same thread, to take what was on its way when it was interrupted.
-        batches: the items of one batch for each model. Twice as many may be unanswered here, unless
-            that exceeds this worker's share of all items in the stream and at workers.
-        reserve: items that may be here for this stream, whatever the worker has from others.
+        room: of the worker.
         should_stop: returns True if `run` should return.
     """
 
@@ -42,25 +40,26 @@ class Fetcher:
         stream: RequestStream,
         connection: RetryingConnection,
         last_connection: RetryingConnection,
-        *,
-        batches: int,
-        reserve: int,
+        room: Room,
         should_stop: Callable[[], bool],
     ) -> None:
         self.stream = stream
-        self._reserve = reserve
+        self.workers = 1
+        """live workers of the stream, as reported by the lease keeper"""
+        self.has_more = False
+        """True if the last fetch got as many entries as it asked for"""
         self._consumer = consumer
         self._queue = consumer.queue
         self._leases = consumer.leases
         self._connection = connection
         self._last_connection = last_connection
-        self._batches = batches
-        self._workers = 1  # live workers of the stream, as reported by the lease keeper
         self._length = 0  # of the stream, including entries at workers
         self._block_ms = consumer.broker.block_ms(consumer.claim_after)
         self._should_stop = should_stop
-        self._items_each = 2.0 * batches  # estimated items per entry
+        self._items_each = 2.0 * room.batches  # estimated items per entry
         self._connections = 0
+        self._room = room
+        room.add(self)
 
     def run(self) -> None:
         """Fetch until `should_stop`."""
@@ -69,34 +68,25 @@ class Fetcher:
         if self._connections:  # others would find what was on its way only at their next round
             self._last_connection.call(self._take_last)
 
-    def set_worker_count(self, count: int) -> None:
-        """Set the number of live workers that share the stream. Any thread."""
-        self._workers = count
+    def unanswered_items(self) -> int:
+        """Return how many items of the stream are here. Any thread."""
+        return self._leases.unanswered_items(self.stream.suffix)
+
+    def items(self) -> float:
+        """Return about how many items the stream has, including those at workers. Any thread."""
+        return self._length * self._items_each
 
     def room(self) -> int:
         """Return how many entries may be fetched now.
 
         0 while no model is ready, and once `run` should return. Any thread.
         """
-        free = self._free_items()
+        free = self._room.items_for(self)
         # answered entries pile up in the leases while replies cannot be sent
-        piled_up = len(self._leases) >= 6 * self._batches
+        piled_up = len(self._leases) >= 6 * self._room.batches
         if free <= 0 or piled_up or not self._consumer.is_ready() or self._should_stop():
             return 0
         return max(1, int(free / self._items_each))
-
-    def _free_items(self) -> float:
-        ours = self._leases.unanswered_items(self.stream.suffix)
-        streams = self._queue.keys.streams
-        before = streams[: streams.index(self.stream)]
-        others = sum(self._leases.unanswered_items(each.suffix) for each in before)
-        return max(self._capacity() - others, self._reserve) - ours
-
-    def _capacity(self) -> float:
-        if self._workers <= 1:
-            return 2 * self._batches
-        share = self._length * self._items_each / self._workers
-        return min(max(share, self._batches), 2 * self._batches)
 
     def _wait(self) -> bool:
         self._consumer.changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
@@ -121,6 +111,7 @@ class Fetcher:
             self.stream,
             lambda: self._queue.fetch(connection, self.stream, room, self._block_ms),
         )
+        self.has_more = len(entries) >= room
         if entries:
             self._consumer.counts.fetched += len(entries)
             self._take(connection, entries)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import binascii
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .._messages import wrong_option
+
+MOST_SHARDS = 64  # a power of 2; another one would move the keys
+SLOTS = 16384  # hash slots of a Redis Cluster
 
 
 class RequestStream(NamedTuple):
@@ -24,7 +29,11 @@ class RequestStream(NamedTuple):
 
 
 class Keys:
-    """The keys of one prefix. They share a hash slot, so a cluster keeps them on one node.
+    """The keys of one shard of a prefix. They share a hash slot, so one node of a cluster has them.
+
+    Args:
+        prefix: the name of the queue.
+        shard: its number. Shard 0 has the keys of a queue without shards.
 
     Attributes:
         prefix: as given.
@@ -37,11 +46,11 @@ class Keys:
         ValueError: the prefix is not a str, or contains a brace.
     """
 
-    def __init__(self, prefix: Any = "") -> None:
+    def __init__(self, prefix: Any = "", shard: int = 0) -> None:
         if not isinstance(prefix, str) or "{" in prefix or "}" in prefix:
             raise wrong_option(f"prefix must be a str without braces, not {prefix!r}")
         self.prefix = prefix
-        tag = b"{ss:" + prefix.encode("utf-8", "surrogatepass") + b"}:"
+        tag = b"{" + _hash_tag(prefix.encode("utf-8", "surrogatepass"), shard) + b"}:"
         self.queue = tag + b"q"
         self.main = RequestStream(self.queue, b"")
         self.bulk = RequestStream(tag + b"b", b":b")
@@ -71,3 +80,24 @@ class Keys:
             stream = self.stream_of(name)
             ids[stream].append(name.removesuffix(stream.suffix))
         return [(stream, there) for stream, there in ids.items() if there]
+
+
+def _hash_tag(prefix: bytes, shard: int) -> bytes:
+    """Return the hash tag of a shard, with the first number that gives it a slot in its place.
+
+    The places are those of the van der Corput sequence from the slot of shard 0 on, so any number
+    of shards is spread evenly over the slots. CRC16 of similar names alone gives similar slots.
+    """
+    first = b"ss:" + prefix
+    if not shard:
+        return first
+    place = int(f"{shard:0{MOST_SHARDS.bit_length() - 1}b}"[::-1], 2)
+    for salt in itertools.count():
+        tag = b"ss%d.%d:%b" % (shard, salt, prefix)
+        if (_slot(tag) - _slot(first)) % SLOTS * MOST_SHARDS // SLOTS == place:
+            break
+    return tag
+
+
+def _slot(tag: bytes) -> int:
+    return binascii.crc_hqx(tag, 0) % SLOTS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 
@@ -28,12 +29,23 @@ BEATS = 3  # rounds per claim_after
 DEAD_AFTER = 10  # times claim_after, after which an idle consumer without entries is removed
 AT_A_TIME = 500  # most entries per script
 NOTICES_PAUSE = 0.01  # s between two reads of notices, which may come in thousands
+TURNS = 10  # workers that claim and clean in a round, about
+LONGEST_WAIT = 30  # rounds until a worker has its turn, about: a minute
 LOG_INTERVAL = 60.0  # s between two log lines with counts
+
+
+def chance_of_turn(workers: int) -> float:
+    """Return how likely a worker claims and cleans in a round, given the number of live workers.
+
+    Both go through all entries at workers, or through all workers.
+    """
+    return max(TURNS / workers, 1 / LONGEST_WAIT) if workers > TURNS else 1.0
 
 
 class LeaseKeeper:
     """Renews this worker's leases, claims expired ones, and removes dead consumers.
 
+    Many workers share the last two, because they cost the broker more the more workers there are.
     A heartbeat resets the idle time of the worker's entries. An entry that has been idle for
     `claim_after` seconds may be claimed by any worker. One thread calls `run`, then `leave`.
 
@@ -116,9 +128,10 @@ class LeaseKeeper:
             self._queue.with_group(connection, fetcher.stream, work)
 
     def _look_after(self, connection: Connection, fetcher: Fetcher) -> None:
-        """Claim entries of a stream, and remove its dead consumers."""
-        self._claim(connection, fetcher)
-        self._clean(connection, fetcher)
+        """Claim entries of a stream, and remove its dead consumers, if it is this worker's turn."""
+        if random.random() < chance_of_turn(fetcher.workers):
+            self._claim(connection, fetcher)
+            self._clean(connection, fetcher)
         if self._consumer.is_ready():
             self._queue.touch(connection, fetcher.stream)
 
@@ -172,7 +185,7 @@ class LeaseKeeper:
     def _clean(self, connection: Connection, fetcher: Fetcher) -> None:
         arguments = (DEAD_AFTER * self._claim_ms, self._claim_ms)
         workers, removed = self._queue.run(connection, scripts.CLEAN, fetcher.stream, *arguments)
-        fetcher.set_worker_count(workers)
+        fetcher.workers = workers
         if fetcher is not self._fetchers[0]:
             return  # it was logged
         for name in removed:

@@ -4,53 +4,61 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .._stats import ConsumerStats, StreamStats
 from .broker import Broker, Connection
 from .explanation import is_silent
-from .keys import Keys
 from .protocol import GROUP
 from .session import entry_time
+from .shards import Shard
 
 _MISSING = ("NOGROUP", "no such key")  # in the errors before the first request
 _OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; return e and e[1]"
 
 
-def read(broker: Broker, keys: Keys, refused: int, timeout: float | None = None) -> StreamStats:
-    """Return the statistics, on a temporary connection.
+def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) -> StreamStats:
+    """Return the statistics of all shards together, on temporary connections.
 
     Args:
-        broker: to ask.
-        keys: of the queue.
+        shards: of the queue.
         refused: the `StreamStats.refused` of this client.
-        timeout: most seconds for each step of the connection. None: that of the address.
+        timeout: most seconds for each step of a connection. None: that of the address.
 
     Raises:
         BrokerError: the broker cannot be used.
     """
-    with contextlib.closing(broker.connection(timeout or math.inf)) as connection:
-        main, bulk = (_read(connection, stream.key) for stream in keys.streams)
-    sent = min(filter(None, (main.oldest, bulk.oldest)), default=None)
-    now = broker.clock.now_ms()
+    of_shards = [_read_shard(shard, timeout) for shard in shards]
+    streams = [stream for shard in of_shards for stream in shard]
+    ages = [each.oldest for each in streams if each.oldest is not None]
+    consumers = [_merged([*main.consumers, *bulk.consumers]) for main, bulk in of_shards]
     return StreamStats(
-        length=main.length + bulk.length,
-        pending=main.pending + bulk.pending,
-        oldest_waiting=None if sent is None else max(0.0, (now - sent) / 1000),
-        consumers=_merged([*main.consumers, *bulk.consumers]),
+        length=sum(each.length for each in streams),
+        pending=sum(each.pending for each in streams),
+        oldest_waiting=max(ages, default=None),
+        consumers=_of_all_shards(consumers),
         refused=refused,
-        bulk=bulk.length,
+        bulk=sum(bulk.length for _, bulk in of_shards),
     )
 
 
 class _Stream(NamedTuple):
     length: int
     pending: int
-    oldest: int | None
+    oldest: float | None
+    """the age of the oldest entry in seconds"""
     consumers: list[ConsumerStats]
 
 
-def _read(connection: Connection, key: bytes) -> _Stream:
+def _read_shard(shard: Shard, timeout: float | None) -> tuple[_Stream, _Stream]:
+    """Return the statistics of the main stream and of the bulk stream."""
+    with contextlib.closing(shard.broker.connection(timeout or math.inf)) as connection:
+        main, bulk = (_read(connection, shard, each.key) for each in shard.keys.streams)
+    return main, bulk
+
+
+def _read(connection: Connection, shard: Shard, key: bytes) -> _Stream:
     length, pending, consumers, oldest = connection.query(
         [
             ("XLEN", key),
@@ -60,22 +68,30 @@ def _read(connection: Connection, key: bytes) -> _Stream:
         ],
         *_MISSING,
     )
+    now = shard.broker.clock.now_ms()
     return _Stream(
         length=length or 0,
         pending=pending[0] if pending else 0,
-        oldest=entry_time(oldest) if oldest else None,
+        oldest=max(0.0, (now - entry_time(oldest)) / 1000) if oldest else None,
         consumers=[_consumer(row) for row in consumers or ()],
     )
 
 
-def _merged(consumers: list[ConsumerStats]) -> tuple[ConsumerStats, ...]:
-    """Return one row for each worker, which is a consumer of each stream."""
+def _merged(consumers: Iterable[ConsumerStats]) -> dict[str, ConsumerStats]:
+    """Return one row for each worker, which is a consumer of each stream, by its name."""
     merged: dict[str, ConsumerStats] = {}
     for each in consumers:
         other = merged.get(each.name, ConsumerStats(each.name, 0, math.inf))
         merged[each.name] = ConsumerStats(
             each.name, each.pending + other.pending, min(each.idle, other.idle)
         )
+    return merged
+
+
+def _of_all_shards(shards: list[dict[str, ConsumerStats]]) -> tuple[ConsumerStats, ...]:
+    """Return one row for each worker that reads all shards. Others leave some clients alone."""
+    names = [name for name in shards[0] if all(name in shard for shard in shards)]
+    merged = _merged(shard[name] for shard in shards for name in names)
     return tuple(merged.values())
 
 

@@ -51,6 +51,8 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         output: "items" or "batch", as for `ThreadedStreamer`.
         key, weight, bucket: as for `ThreadedStreamer`, the same in all clients. The workers have
             ``max_weight`` and the same ``bucket``.
+        shards: the number of parts of the queue. Each client uses one of them at random. A Redis
+            Cluster spreads them over its nodes. The workers have at least as many.
         secret: a str or bytes, the same as in the workers. None: messages are not signed.
         options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
@@ -80,6 +82,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
+        shards: int = 1,
         secret: str | bytes | None = None,
         options: FilePath | None = None,
     ) -> None:
@@ -98,7 +101,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
             output=output,
             grouping=client_grouping(key, weight, bucket),
         )
-        self._redis_options = RedisOptions(redis_broker, prefix, secret)
+        self._redis_options = RedisOptions(redis_broker, prefix, secret, shards)
         self._shown = f"{type(self).__name__}({prefix!r})"
         super().__init__(settings, self._make_backend(settings))
 

@@ -58,6 +58,8 @@ class RedisWorker:
             UUID or a MIG device.
         mp_start_method: "spawn", "fork" or "forkserver". Do not use "fork" if this process has used
             CUDA. The others need ``if __name__ == "__main__":`` in a script.
+        shards: the number of parts of the queue, all of which a worker reads; see `RedisStreamer`.
+            At least as many as in the clients.
         secret: a str or bytes that signs all messages, the same as in the clients. Messages without
             a valid signature are dropped. None: write access to the broker is enough to run code
             here, because messages are pickles.
@@ -105,6 +107,7 @@ class RedisWorker:
         worker_num: int = 1,
         cuda_devices: Sequence[int | str] | None = None,
         mp_start_method: StartMethod = "fork",
+        shards: int = 1,
         secret: str | bytes | None = None,
         policy: Policy = "adaptive",
         slo: float | None = None,
@@ -125,8 +128,8 @@ class RedisWorker:
         options: FilePath | None = None,
         _claim_after: float | None = None,
     ) -> None:
-        from .broker import Broker
-        from .protocol import Keys, Signer
+        from .protocol import Signer
+        from .shards import open_shards
 
         self._options = Options(
             batch_size=batch_size,
@@ -150,9 +153,8 @@ class RedisWorker:
         )
         self._drain_timeout = _options.timeout("drain_timeout", drain_timeout)
         self._model = check_model(model_class, model_init_args, model_init_kwargs, warmup)
-        self._keys = Keys(prefix)
+        self._shards = open_shards(redis_broker, prefix, shards)
         self._signer = Signer(secret)
-        self._broker = Broker(redis_broker, self._keys.queue)
         self._claim_after = _claim_after
         self._processes: Processes | None = None
         self._gateway: Gateway | None = None
@@ -182,7 +184,7 @@ class RedisWorker:
                 self._serve(gpu_id)
             except _Stop:
                 self.close()  # before the log line, which announces that fetching has stopped
-                about = {"consumer": self._gateway and self._gateway.consumer.name}
+                about = {"consumer": self._gateway and self._gateway.name}
                 text = "%r is stopping: waiting for the requests it has fetched"
                 _logger.warning(text, self, extra=about)
             except BaseException:
@@ -213,45 +215,40 @@ class RedisWorker:
         return Recorder(self._processes, repr(self), path, seconds, max_events)
 
     def __repr__(self) -> str:
-        return f"RedisWorker({self._model.name}, {self._broker}, prefix={self._keys.prefix!r})"
+        broker, keys = self._shards[0]
+        return f"RedisWorker({self._model.name}, {broker}, prefix={keys.prefix!r})"
 
     # -------------------------------------------------------------------- private
 
     def _serve(self, gpu_id: int | str | None) -> None:
         from .gateway import Gateway, check_queue
-        from .protocol import CLAIM_AFTER
         from .stream_relay import StreamRelay
 
         options, process_options = self._options, self._process_options
         if gpu_id is not None:
             devices = _devices.check_devices([gpu_id])
             process_options = dataclasses.replace(process_options, devices=devices)
-        model = self._model
-        packed = b"" if process_options.start_method == "fork" else pack(model)
-        greenlets.call(check_queue, self._broker, self._keys)
-        self._relay = StreamRelay(self._broker, self._keys, self._signer)
+        packed = b"" if process_options.start_method == "fork" else pack(self._model)
+        greenlets.call(check_queue, self._shards)
+        self._relay = StreamRelay(self._shards, self._signer)
+        version = Version(self._model, packed)
         self._processes = Processes(
-            options,
-            process_options,
-            Version(model, packed),
-            inline=True,
-            relay=self._relay.address,
+            options, process_options, version, inline=True, relay=self._relay.address
         )
         self._gateway = Gateway(
             self._processes,
-            self._broker,
-            self._keys,
+            self._shards,
             self._signer,
             batch_size=options.batch_size,
             models=process_options.worker_num,
             ages=options.ageing is not None,
-            claim_after=CLAIM_AFTER if self._claim_after is None else self._claim_after,
+            claim_after=self._claim_after,
+            on_stream=self._relay.start,
         )
-        self._gateway.consumer.admission.on_stream = self._relay.start
         self._gateway.start()
-        hub = greenlets.hub_of_this_thread()
+        waits_here = greenlets.hub_of_this_thread() is None
         try:
-            self._wait_mode = _WaitMode.THIS_THREAD if hub is None else _WaitMode.POOL_THREAD
+            self._wait_mode = _WaitMode.THIS_THREAD if waits_here else _WaitMode.POOL_THREAD
             if not self._closed:
                 greenlets.call(self._gateway.wait)
         finally:

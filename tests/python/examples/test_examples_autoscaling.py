@@ -11,7 +11,7 @@ pytest.importorskip("prometheus_client")
 import jsonschema
 
 from service_streamer._measurements import Family
-from service_streamer._redis import gateway
+from service_streamer._redis import shard_link
 from service_streamer._redis.keys import Keys
 from service_streamer.metrics import _families
 
@@ -216,7 +216,7 @@ def test_the_adapter_makes_the_metrics_from_what_web_pods_export(hpa, adapter):
 
 def test_pods_have_the_time_to_end(monkeypatch):
     # fetchers, replier and lease keeper end after what was fetched is answered or released
-    leaving = 3 * gateway.CLOSE_PATIENCE
+    leaving = 3 * shard_link.CLOSE_PATIENCE
     assert grace("text-infilling-worker") >= float(argument("drain-timeout")) + leaving
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.delitem(sys.modules, "gunicorn_conf", raising=False)

@@ -15,7 +15,7 @@ from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError
 from service_streamer._options import Options
-from service_streamer._redis import gateway
+from service_streamer._redis import shard_link
 from service_streamer._redis.broker import Broker
 from service_streamer._redis.client import RedisClient, RedisOptions
 from service_streamer._redis.lease_keeper import LeaseKeeper
@@ -193,7 +193,7 @@ def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
 
 
 def test_a_worker_leaves_a_broker_that_does_not_answer(workers, raw_clients, servers, monkeypatch):
-    monkeypatch.setattr(gateway, "CLOSE_PATIENCE", 0.1)
+    monkeypatch.setattr(shard_link, "CLOSE_PATIENCE", 0.1)
     server = servers()
     worker = workers(server=server, redis_broker=f"{server.url}?{PATIENT}")
     worker.wait_ready(raw_clients(server=server))

@@ -8,6 +8,7 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 
 from service_streamer._redis.fetcher import Fetcher
+from service_streamer._redis.lease_keeper import chance_of_turn
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
@@ -57,3 +58,11 @@ def test_what_is_claimed_before_the_first_fetch_is_delivered_once(
     monkeypatch.undo()
     process_gate.open()
     assert client.result(future) == [2]
+
+
+def test_of_many_workers_about_ten_claim_in_each_round_and_each_has_its_turn():
+    assert [chance_of_turn(workers) for workers in (1, 2, 10)] == [1, 1, 1]
+    assert [workers * chance_of_turn(workers) for workers in (11, 100, 300)] == pytest.approx(
+        [10] * 3
+    )
+    assert chance_of_turn(10_000) == pytest.approx(1 / 30)

@@ -28,7 +28,7 @@ def bulk_pending(queue):
 
 def unanswered(worker, stream):
     """The items of a stream that a worker has."""
-    return worker.worker._gateway.consumer.leases.unanswered_items(stream.suffix)
+    return worker.consumer.leases.unanswered_items(stream.suffix)
 
 
 def test_bulk_requests_delay_others_by_one_batch(make, workers, queue, process_gate):

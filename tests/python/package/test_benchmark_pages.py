@@ -17,6 +17,7 @@ PICTURES = {
     "redis": [PLOTS / "redis.svg"],
     "native": [PLOTS / "native.svg"],
     "autoscaling": [ROOT / "docs/how-to/autoscaling.svg"],
+    "scale": sorted(PLOTS.glob("scale-*.svg")),
     "tuning": sorted((ROOT / "docs/tuning").glob("*.svg")),
 }
 

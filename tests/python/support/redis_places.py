@@ -1,6 +1,8 @@
 """Brokers of every kind for the tests: TLS, a cluster of two nodes, a master with a sentinel."""
 
+import bisect
 import contextlib
+import itertools
 import shutil
 import signal
 import subprocess
@@ -9,6 +11,8 @@ import pytest
 from ports import reserve_port
 from redis_server import RedisServer, find_server
 from waits import LONG, eventually
+
+SLOTS = 16384
 
 
 class Plain:
@@ -55,16 +59,17 @@ class Tls(Plain):
 
 
 class Cluster:
-    """Two nodes with half of the slots each; only the first is known."""
+    """Nodes with equal parts of the slots; only the first is known."""
 
-    def __init__(self):
-        self.nodes = [RedisServer(cluster_enabled="yes") for _ in range(2)]
+    def __init__(self, nodes=2):
+        self.nodes = [RedisServer(cluster_enabled="yes") for _ in range(nodes)]
         self.url = f"redis+cluster://{self.nodes[0].address}"
-        halves = range(8192), range(8192, 16384)
-        for node, slots in zip(self.nodes, halves, strict=True):
-            node.client().execute_command("CLUSTER", "ADDSLOTS", *slots)
-        second = self.nodes[1].port
-        self.nodes[0].client().execute_command("CLUSTER", "MEET", "127.0.0.1", second)
+        bounds = [SLOTS * number // nodes for number in range(nodes + 1)]
+        self._starts = bounds[:-1]
+        for node, slots in zip(self.nodes, itertools.pairwise(bounds), strict=True):
+            node.client().execute_command("CLUSTER", "ADDSLOTS", *range(*slots))
+        for other in self.nodes[1:]:
+            self.nodes[0].client().execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
         for node in self.nodes:
             eventually(lambda node=node: self._is_complete(node))
         self._moved = {}  # slots to nodes
@@ -73,7 +78,7 @@ class Cluster:
         return self._node(self._slot(keys)).client()
 
     def moving(self, keys):
-        """Move the slot of a prefix to the other node; yield at "opened" and "emptied".
+        """Move the slot of a prefix to the other one of two nodes; yield at "opened" and "emptied".
 
         Until the end the first node sends who asks for a key that it does not have to the second.
         """
@@ -99,17 +104,16 @@ class Cluster:
         return key_slot(keys.queue)
 
     def _node(self, slot):
-        return self._moved.get(slot, self.nodes[slot // 8192])
+        return self._moved.get(slot, self.nodes[bisect.bisect_right(self._starts, slot) - 1])
 
     def close(self):
         for node in self.nodes:
             node.close()
 
-    @staticmethod
-    def _is_complete(node):
+    def _is_complete(self, node):
         info = node.client().execute_command("CLUSTER", "INFO")
         slots = node.client().execute_command("CLUSTER", "SLOTS")
-        return b"cluster_state:ok" in info and len(slots) == 2
+        return b"cluster_state:ok" in info and len(slots) == len(self.nodes)
 
 
 class Sentinel:
@@ -200,13 +204,13 @@ def places(request, tmp_path):
     """Makes places, which end after their clients and workers."""
     made = []
 
-    def make(kind):
+    def make(kind, **options):
         if kind == "tls":
             made.append(Tls(request.getfixturevalue("certificate")))
         elif kind == "sentinel":
             made.append(Sentinel(tmp_path))
         else:
-            made.append({"plain": Plain, "cluster": Cluster}[kind]())
+            made.append({"plain": Plain, "cluster": Cluster}[kind](**options))
         return made[-1]
 
     yield make

@@ -182,17 +182,22 @@ class ThreadedWorker:
         self._thread.start()
 
     @property
+    def consumer(self):
+        """At the first shard."""
+        return self.worker._gateway.links[0].consumer
+
+    @property
     def counts(self):
-        return self.worker._gateway.consumer.counts
+        return self.consumer.counts
 
     @property
     def name(self):
-        return self.worker._gateway.consumer.name.encode()
+        return self.consumer.name.encode()
 
     @property
     def held(self):
         """Entries that are here; the broker may have sent some more."""
-        return len(self.worker._gateway.consumer.leases)
+        return len(self.consumer.leases)
 
     @property
     def queued(self):

@@ -41,12 +41,13 @@ def add_to(commands: Any) -> None:
     ).add_argument
     add("place", metavar="ADDRESS|BROKER|URL", help="address of a Streamer, a broker, or a page")
     add("--prefix", default="", help="name of the queue at the broker")
+    add("--shards", type=int, default=1, metavar="N", help="parts of the queue (1)")
     add("--interval", type=float, default=1.0, help="seconds between two readings (1)")
     add("--once", action="store_true", default=False, help="print the numbers once and end")
     add("--json", action="store_true", default=False, help="with --once: print them as JSON")
 
 
-def run(place: str, *, prefix: str, interval: float, once: bool, json: bool) -> int:
+def run(place: str, *, prefix: str, shards: int, interval: float, once: bool, json: bool) -> int:
     """Show the numbers until Ctrl-C."""
     if not interval > 0:
         raise CommandError(f"--interval must be more than 0 seconds, not {interval}")
@@ -54,7 +55,7 @@ def run(place: str, *, prefix: str, interval: float, once: bool, json: bool) -> 
         raise CommandError("--json needs --once")
     screen = None if json else _make_screen()
     logging.getLogger("service_streamer").addHandler(logging.NullHandler())  # nothing on the screen
-    source = open_source(place, prefix)
+    source = open_source(place, prefix, shards)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as after Ctrl-C
     try:
         return _show(source, screen, interval, once)

@@ -51,7 +51,7 @@ class Source(Protocol):
         """Close the connection."""
 
 
-def open_source(place: str, prefix: str) -> Source:
+def open_source(place: str, prefix: str, shards: int) -> Source:
     """Return the source at an address or the URL of a broker. Does not connect.
 
     Raises:
@@ -61,7 +61,7 @@ def open_source(place: str, prefix: str) -> Source:
         if place.startswith(_PAGE):
             return PageSource(place)
         if is_broker(place):
-            return QueueSource(place, prefix)
+            return QueueSource(place, prefix, shards)
         return StreamerSource(place)
     except (TypeError, ValueError, ImportError) as error:
         raise CommandError(str(error)) from None
@@ -86,19 +86,18 @@ class StreamerSource:
 class QueueSource:
     """A queue at a Redis broker."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, prefix: str, shards: int) -> None:
         from ..._redis import queue_stats
-        from ..._redis.broker import Broker
-        from ..._redis.protocol import Keys
+        from ..._redis.shards import open_shards
 
-        self._keys = Keys(prefix)
-        self._broker = Broker(url, self._keys.queue)
+        self._shards = open_shards(url, prefix, shards)
         self._read = queue_stats.read
-        self.name = f"{self._broker} {prefix!r}" if prefix else str(self._broker)
+        broker = self._shards[0].broker
+        self.name = f"{broker} {prefix!r}" if prefix else str(broker)
 
     def read(self) -> StreamStats:
-        """Return the statistics of the queue, on a temporary connection."""
-        return self._read(self._broker, self._keys, 0)
+        """Return the statistics of the queue, on temporary connections."""
+        return self._read(self._shards, 0)
 
     def close(self) -> None:
         """Close nothing."""

@@ -1,0 +1,1 @@
+"""A simulation of many machines around one queue, driven by measured costs."""

@@ -1,0 +1,203 @@
+"""A queue of several shards: on one server, and on a cluster of three nodes."""
+
+import contextlib
+import random
+import threading
+from collections import Counter
+
+import pytest
+from asking import Asking
+from process_models import ProcessGate
+from redis_models import count_to
+from waits import LONG, eventually
+
+pytest.importorskip("redis")
+
+from redis.crc import key_slot
+from redis_server import NEEDS_SERVER
+from redis_tools import SLOW, ProcessWorker
+
+from service_streamer import RedisStreamer, RedisWorker, RequestTimeout
+from service_streamer._redis.protocol import GROUP, Keys
+
+pytest_plugins = ["redis_fixtures", "redis_places"]
+pytestmark = NEEDS_SERVER
+
+SHARDS = 4
+BATCH = 4
+
+
+@pytest.fixture
+def clients(make):
+    """Makes a client of each shard. They draw one at random, so some are not needed."""
+
+    def clients(shards=SHARDS, **options):
+        found = {}
+        while len(found) < shards:
+            client = make(shards=shards, **options)
+            found[int.from_bytes(client._backend.client_id, "little") % shards] = client
+        return [found[shard] for shard in range(shards)]
+
+    return clients
+
+
+@pytest.fixture
+def lengths(server, prefix):
+    """The entries of each shard."""
+    redis = server.client()
+    return lambda: [redis.xlen(Keys(prefix, shard).queue) for shard in range(SHARDS)]
+
+
+def unanswered(worker):
+    """The items that a worker has from each shard."""
+    links = worker.worker._gateway.links
+    return [link.consumer.leases.unanswered_items(b"") for link in links]
+
+
+def test_a_cluster_spreads_the_shards_and_a_worker_answers_all(places, workers, clients):
+    place, prefix, shards = places("cluster", nodes=3), "spread", 8
+    keys = [Keys(prefix, shard) for shard in range(shards)]
+    workers(server=place, prefix=prefix, shards=shards)
+    of_all = clients(shards, server=place, prefix=prefix)
+    for client in of_all:
+        client.wait_ready(LONG)
+    futures = [client.submit(list(range(20))) for client in of_all]
+    assert [future.result(LONG) for future in futures] == [list(range(0, 40, 2))] * shards
+    at = [place.client(each).get_connection_kwargs()["port"] for each in keys]
+    assert len(set(at)) == 3
+    for each in keys:
+        assert place.client(each).xinfo_groups(each.queue)[0]["name"] == GROUP
+    eventually(lambda: of_all[0].stats().stream.length == 0)
+
+
+@pytest.mark.timeout(300)
+def test_kills_under_load_lose_nothing_and_double_nothing(places, clients, leftovers):
+    place, prefix, rng = places("cluster", nodes=3), "kills", random.Random(5)
+
+    def start():
+        options = {"shards": SHARDS, "retries": 10, "max_deliveries": 1000}
+        worker = ProcessWorker("redis_models:steps", place, prefix, **options)
+        leftovers.append(worker.close)
+        return worker
+
+    alive = [start() for _ in range(2)]
+    callers = [Asking(client, 2) for client in clients(server=place, prefix=prefix)]
+    pace = threading.Event()
+    for _ in range(5):
+        before = [each.answered for each in callers]
+        pace.wait(rng.uniform(0, 0.1))
+        victim = rng.randrange(2)
+        alive[victim].kill()
+        alive[victim] = start()
+        for each, count in zip(callers, before, strict=True):
+            eventually(lambda each=each, count=count: each.answered > count or each.failed())
+    for each in callers:
+        each.stop()
+    all_keys = [Keys(prefix, shard) for shard in range(SHARDS)]
+    eventually(lambda: not any(place.client(each).xlen(each.queue) for each in all_keys))
+
+
+def test_what_a_killed_worker_had_of_each_shard_is_answered_by_another(
+    processes, clients, lengths, tmp_path
+):
+    gate = ProcessGate(tmp_path)
+    options = {"model_init_args": [str(tmp_path)], "batch_size": 1, "shards": SHARDS}
+    doomed = processes("redis_models:Gated", **options)
+    futures = [client.submit([number]) for number, client in enumerate(clients())]
+    gate.wait_entered()
+    doomed.kill()
+    gate.open()
+    survivor = processes("redis_models:Gated", **options)
+    answers = [future.result(LONG) for future in futures]
+    assert answers == [[(number, survivor.pid)] for number in range(SHARDS)]
+    eventually(lambda: lengths() == [0] * SHARDS)
+    gate.close()
+
+
+def test_a_worker_has_of_all_shards_together_no_more_than_twice_its_room(
+    workers, clients, lengths, process_gate
+):
+    of_all = clients()
+    futures = [client.submit([i]) for client in of_all for i in range(10 * BATCH)]
+    eventually(lambda: lengths() == [10 * BATCH] * SHARDS)
+    full = workers(process_gate, batch_size=BATCH, shards=SHARDS, _claim_after=SLOW)
+    process_gate.wait_entered()
+    eventually(lambda: sum(unanswered(full)) >= 2 * BATCH)
+    other = workers(batch_size=BATCH, shards=SHARDS, _claim_after=SLOW)
+    held = sum(unanswered(full))
+    eventually(lambda: sum(lengths()) == held)  # the other one answers all that are left
+    assert held <= 2 * 2 * BATCH
+    assert other.counts.answered > 0
+    process_gate.open()
+    for future in futures:
+        future.result(LONG)
+
+
+def test_shards_with_backlogs_take_turns_and_each_keeps_its_order(
+    workers, clients, lengths, process_gate
+):
+    of_all = clients()
+    futures = [
+        client.submit([(shard, i)])
+        for shard, client in enumerate(of_all)
+        for i in range(10 * BATCH)
+    ]
+    eventually(lambda: lengths() == [10 * BATCH] * SHARDS)
+    process_gate.open()
+    workers(process_gate, batch_size=BATCH, shards=SHARDS, _claim_after=SLOW)
+    for future in futures:
+        future.result(LONG)
+    ran = [item for batch in process_gate.batches for item in batch]
+    for shard in range(SHARDS):
+        assert [i for of, i in ran if of == shard] == list(range(10 * BATCH))
+    half = Counter(shard for shard, _ in ran[: len(ran) // 2])
+    assert min(half.values()) >= 10 * BATCH // 4
+
+
+def test_the_outputs_of_each_shard_are_streamed_to_its_clients(workers, clients):
+    workers(count_to, shards=SHARDS)
+    for client in clients():
+        assert list(client.stream(5)) == list(range(5))
+
+
+def test_the_statistics_of_all_shards_are_added(workers, clients, process_gate):
+    worker = workers(process_gate, batch_size=SHARDS, shards=SHARDS)
+    of_all = clients()
+    futures = [client.submit([1]) for client in of_all]
+    process_gate.wait_entered()
+    eventually(lambda: of_all[0].stats().stream.pending == SHARDS)
+    stream = of_all[-1].stats().stream
+    assert (stream.length, stream.oldest_waiting > 0) == (SHARDS, True)
+    assert [(each.name, each.pending) for each in stream.consumers] == [
+        (worker.name.decode(), SHARDS)
+    ]
+    process_gate.open()
+    for future in futures:
+        future.result(LONG)
+
+
+def test_a_client_with_more_shards_than_the_workers_says_that_none_has_joined(workers, make):
+    workers(shards=2)
+    make(shards=1).wait_ready(LONG)
+    streamer = make(shards=64)  # its own may be one of the two
+    with contextlib.suppress(RequestTimeout):
+        streamer.predict([1], timeout=0.2)
+    assert streamer.stats().stream.consumers == ()
+    assert "as many shards" in streamer.explain()
+
+
+@pytest.mark.parametrize("shards", [0, -1, 1.5, "8", True, 65, None])
+def test_a_number_of_shards_that_is_none_is_named(shards):
+    with pytest.raises(ValueError, match=f"shards must be .* not {shards!r}"):
+        RedisStreamer(shards=shards)
+    with pytest.raises(ValueError, match=f"shards must be .* not {shards!r}"):
+        RedisWorker(str, 8, shards=shards)
+
+
+@pytest.mark.parametrize("prefix", ["", "sentiment", "a much longer name of a queue"])
+def test_any_number_of_shards_is_spread_evenly_over_the_hash_slots(prefix):
+    slots = [key_slot(Keys(prefix, shard).queue) for shard in range(64)]
+    for shards, nodes in [(2, 2), (4, 3), (8, 3), (8, 8), (12, 3), (64, 16)]:
+        counts = Counter(slot * nodes // 16384 for slot in slots[:shards])
+        assert len(counts) == nodes
+        assert max(counts.values()) - min(counts.values()) <= 2
