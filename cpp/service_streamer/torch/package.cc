@@ -82,8 +82,8 @@ class Package final : public Program {
     std::int32_t (*extract)(Container, const Weight** weights, std::size_t* count, bool use_inactive) = nullptr;
     std::int32_t (*count)(Container, std::size_t* count) = nullptr;
     std::int32_t (*is_folded)(Container, std::size_t index, bool* folded) = nullptr;
-    extract = reinterpret_cast<decltype(extract)>(
-        dlsym(library_, "AOTInductorModelContainerExtractConstantsMapEntries"));
+    extract =
+        reinterpret_cast<decltype(extract)>(dlsym(library_, "AOTInductorModelContainerExtractConstantsMapEntries"));
     if (extract == nullptr) return;
     find(count, "AOTInductorModelContainerGetNumConstants");
     find(is_folded, "AOTInductorModelContainerGetConstantFromFolded");

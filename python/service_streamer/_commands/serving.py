@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .._waiting import signals
 from .http import http_server
 from .logs import say
 
@@ -45,7 +45,7 @@ def serve_until_signal(
                 server.start(streamer)
             streamer.wait_ready()
             say(where(streamer))
-            threading.Event().wait()
+            signals.wait()
         except _Stop:
             say("stopping: waiting for the requests in flight")
             streamer.close(timeout=drain_timeout)

@@ -23,6 +23,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from .. import _lifecycle
 from .._errors import BrokerError
 from .._processes.owner import Processes
+from .._waiting.signals import SignalWaiter
 from .._waiting.threads import NativeThread, original
 from .commands import Queue
 from .protocol import CLAIM_AFTER, Signer
@@ -96,8 +97,11 @@ class Gateway:
         for link in self.links:
             link.start()
 
-    def wait(self) -> None:
+    def wait(self, waiter: SignalWaiter | None = None) -> None:
         """Block until `close` is called.
+
+        Args:
+            waiter: waits in the main thread, so that a signal is handled at once.
 
         Raises:
             WorkerInitError: the model cannot be loaded.
@@ -114,7 +118,11 @@ class Gateway:
                 or self._processes.obstacle(started) is not None
             )
 
-        self._processes.changed.wait_for(is_over, None)
+        changed = self._processes.changed
+        if waiter is None:
+            changed.wait_for(is_over, None)
+        else:
+            changed.wait_with(waiter, is_over)
         if (error := self._error()) is not None:
             raise error
         obstacle = self._processes.obstacle(started)

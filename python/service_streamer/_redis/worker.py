@@ -24,6 +24,7 @@ from .._processes.owner import Processes, ProcessOptions
 from .._processes.start import Version
 from .._types import Affinity, FilePath, Numa, Policy, StartMethod
 from .._waiting import greenlets
+from .._waiting.signals import SignalWaiter
 
 if TYPE_CHECKING:
     from .._timeline import Recorder
@@ -249,7 +250,11 @@ class RedisWorker:
         waits_here = greenlets.hub_of_this_thread() is None
         try:
             self._wait_mode = _WaitMode.THIS_THREAD if waits_here else _WaitMode.POOL_THREAD
-            if not self._closed:
+            in_main_thread = threading.current_thread() is threading.main_thread()
+            if not self._closed and waits_here and in_main_thread:
+                with SignalWaiter() as waiter:
+                    self._gateway.wait(waiter)
+            elif not self._closed:
                 greenlets.call(self._gateway.wait)
         finally:
             self._wait_mode = _WaitMode.NONE  # from here on, a signal must not raise _Stop

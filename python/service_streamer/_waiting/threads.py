@@ -168,6 +168,20 @@ class Condition:
                 self._forget(entry)
                 return predicate()
 
+    def wait_with(self, waiter: Any, predicate: Callable[[], bool]) -> None:
+        """Block until the predicate is true, by a waiter that may be woken without it."""
+        entry = (predicate, waiter)
+        try:
+            while True:
+                with self._lock:
+                    if predicate():
+                        return
+                    if entry not in self._waiters:
+                        self._waiters.append(entry)
+                waiter.acquire()
+        finally:
+            self._forget(entry)
+
     def _forget(self, entry: tuple[Callable[[], bool], Any]) -> None:
         with self._lock:
             if entry in self._waiters:

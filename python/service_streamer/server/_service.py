@@ -247,9 +247,14 @@ class Service:
         self._check(handle, options)
         if handle.spec.in_processes is None:  # its streamer is not known before it is loaded
             await self._load(handle, options.timeout)
-        return handle.astream(
-            item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
-        )
+        try:
+            return handle.astream(
+                item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
+            )
+        except (TypeError, ValueError) as error:
+            if handle.spec.item_structure is None:
+                raise
+            raise InvalidInput(str(error)) from error
 
     async def _load(self, handle: ModelHandle, timeout: float | None) -> None:
         is_loaded = handle.status().state == "ready"

@@ -1,9 +1,12 @@
 """The commands `serve` and `redis-worker`: signals, wrong arguments, help."""
 
+import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from process_models import ProcessGate, is_alive
@@ -57,6 +60,27 @@ def test_a_second_signal_ends_it_at_once(start, place, tmp_path):
         assert streamer.stats().stream.pending == 1
     streamer.close(drain=False)
     gate.close()
+
+
+def test_a_signal_that_another_thread_has_got_ends_it(start, kind):
+    service = start("process_models:double")
+    service.line("is served" if kind == "serve" else "is ready")
+    pid = service.process.pid
+    eventually(lambda: "State:\tS" in status_of(pid, pid))
+    threads = [int(each) for each in os.listdir(f"/proc/{pid}/task")]
+    other = next(each for each in threads if each != pid and takes(signal.SIGTERM, pid, each))
+    ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM)
+    assert service.wait() == 0
+
+
+def status_of(pid, thread):
+    return Path(f"/proc/{pid}/task/{thread}/status").read_text()
+
+
+def takes(number, pid, thread):
+    """Whether the thread does not block the signal."""
+    blocked = int(re.search(r"SigBlk:\s*(\w+)", status_of(pid, thread))[1], 16)
+    return not blocked >> (number - 1) & 1
 
 
 def test_a_signal_while_it_loads_ends_it(start, tmp_path):

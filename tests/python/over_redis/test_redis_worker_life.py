@@ -173,7 +173,7 @@ def test_a_signal_after_the_wait_changes_nothing(server, prefix, monkeypatch, st
     worker = RedisWorker(double, 8, redis_broker=server.url, prefix=prefix)
     act = getattr(worker, step)
 
-    def fail(gateway):
+    def fail(gateway, waiter):
         raise LookupError("what ends it")
 
     def act_and_hear_a_signal(*args, **kwargs):

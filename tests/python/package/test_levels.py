@@ -152,7 +152,17 @@ PACKAGES = {
     "otel": {"_processes", "_pipeline", "hub"},
     "web": {"_waiting", "_processes", "_ray", "_redis", "_timeline", "_pipeline", "hub", "metrics"},
     "tune": set(),
-    "_commands": {"_processes", "_ray", "_redis", "hub", "server", "torch", "tune", "web"},
+    "_commands": {
+        "_waiting",
+        "_processes",
+        "_ray",
+        "_redis",
+        "hub",
+        "server",
+        "torch",
+        "tune",
+        "web",
+    },
     "service_streamer": {"_processes", "_redis"},
 }
 

@@ -100,6 +100,8 @@ def test_an_item_that_the_model_refuses_is_an_error_of_the_client(model, server_
     assert answer.status == 400
     assert "input 'a' of an item" in answer.json["error"]
     assert "17" in answer.json["error"]
+    instance = {"instance": {"a": long, "b": long}}
+    assert app.ask("POST", "/v1/models/native:stream", instance).status == 400
     answer = ask({"instances": [{"a": [1.0], "b": [1.0, 2.0]}]}, headers={"X-Priority": "1"})
     assert answer.status == 400
     assert ask({"instances": [{"a": [1.0], "b": [2.0]}]}).json == {"predictions": [[[3.0], 2.0]]}
