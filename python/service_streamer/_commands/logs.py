@@ -61,8 +61,13 @@ class JsonFormatter(logging.Formatter):
             values["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             values["stack"] = record.stack_info
-        extra = {k: v for k, v in vars(record).items() if k not in _STANDARD and k not in values}
-        return json.dumps({**values, **{key: _plain(value) for key, value in extra.items()}})
+        known = _STANDARD | values.keys()
+        extra = {
+            key: _plain(value)
+            for key, value in vars(record).items()
+            if key not in known and not key.startswith("_")  # Ray marks every record so
+        }
+        return json.dumps({**values, **extra})
 
 
 def _plain(value: Any) -> Any:
