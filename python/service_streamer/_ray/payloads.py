@@ -126,7 +126,7 @@ def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
 
 def _fetch_now(ref: ObjectRef[Any]) -> Any:
     try:
-        return ray.get(ref, timeout=1)
+        return ray.get([ref], timeout=1)[0]
     except RayError as error:
         return error
 

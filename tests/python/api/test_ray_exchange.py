@@ -40,6 +40,7 @@ def local_ray(monkeypatch):
     local = LocalRay()
     monkeypatch.setattr(ray, "get", local.get)
     monkeypatch.setattr(ray, "put", local.put)
+    monkeypatch.setattr(ray, "wait", local.wait)
     monkeypatch.setattr(owner, "Pool", Echo)
     return local
 

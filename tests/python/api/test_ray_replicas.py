@@ -122,11 +122,10 @@ def test_large_buffers_go_to_the_store_once():
 def test_items_of_a_dead_client_fail_alone(monkeypatch):
     held = {"live": [(pickle.dumps(2), [])]}
 
-    def get(wanted, timeout):
-        for ref in wanted if isinstance(wanted, list) else [wanted]:
-            if ref not in held:
-                raise OwnerDiedError("00" * 28, None, "")
-        return [held[ref] for ref in wanted] if isinstance(wanted, list) else held[wanted]
+    def get(refs, timeout):
+        if "dead" in refs:
+            raise OwnerDiedError("00" * 28, None, "")
+        return [held[ref] for ref in refs]
 
     monkeypatch.setattr(payloads.ray, "get", get)
     monkeypatch.setattr(payloads.ray, "wait", lambda *_, **__: None)

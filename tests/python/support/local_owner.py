@@ -26,17 +26,20 @@ class Ref:
 
 
 class LocalRay:
-    """`get` and `put`, in the place of those of Ray."""
+    """`get`, `wait` and `put`, in the place of those of Ray."""
 
     def __init__(self):
         self.fetching = lambda: None
         """called before objects are fetched from the store; may raise"""
 
-    def get(self, refs):
+    def get(self, refs, timeout=None):
         if not isinstance(refs, list):
             return refs.future().result()
         self.fetching()
         return [ref.future().result() for ref in refs]
+
+    def wait(self, refs, num_returns, timeout):
+        """Do nothing: every object is there, or lost."""
 
     def put(self, value):
         ref = Ref()
