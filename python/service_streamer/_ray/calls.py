@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 from ray import ObjectRef
-from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError, RayTaskError
 
 from .._errors import OutputSizeMismatch, WorkerInitError, WorkerLost
 from .._model_errors import NotRun
@@ -63,6 +63,8 @@ def call(handle: Any, items: list[Piece], limit: float | None) -> list[Any]:
     message = pickle.dumps((packed, [item.client for item in items]), 5)
     try:
         answer, out = ray.get(handle.predict.remote(message, list(refs)), timeout=limit)
+    except RayTaskError as error:  # it is an instance of its cause, too: of GetTimeoutError, say
+        raise NotRun(WorkerLost(f"a replica could not run the batch: {error}")) from None
     except GetTimeoutError:
         raise
     except RayActorError as error:

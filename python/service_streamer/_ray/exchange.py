@@ -165,13 +165,8 @@ class Exchange:
             self._end_all_if_open()
 
     def _deliver(self, answers: bytes, refs: list[Any]) -> None:
-        every = pickle.loads(answers)
-        try:
-            loader = Loader(refs)
-        except RayError as lost:  # the node with the outputs has died
-            self._renew([number for number, *_ in every], lost)
-            return
-        for number, outputs, failure in every:
+        loader = Loader(refs)
+        for number, outputs, failure in pickle.loads(answers):
             sent = self._take_out(number)
             with self._lock:
                 self._received.append(number)
@@ -182,6 +177,9 @@ class Exchange:
                 continue
             try:
                 values = [loader.load(each) for each in outputs]
+            except RayError as lost:  # the node with the outputs has died
+                self._renew(sent, lost)
+                continue
             except Exception as error:
                 text = f"an output cannot be unpickled here: {type(error).__name__}: {error}"
                 sent.fail(SerializationError(text))
@@ -189,16 +187,12 @@ class Exchange:
             sent.complete([value if self._whole else [value] for value in values])
         self.changed.notify()
 
-    def _renew(self, numbers: list[int], error: RayError) -> None:
-        """Send answered requests again, as new ones: their outputs are lost."""
-        with self._lock:
-            self._received += numbers
-        for number in numbers:
-            sent = self._take_out(number)
-            if sent is not None and self._retries == 0:
-                sent.fail(WorkerLost(f"the outputs of the request were lost: {error}"))
-            elif sent is not None:
-                self._put([self._number(sent)], sent.refs)
+    def _renew(self, sent: Sent, error: RayError) -> None:
+        """Send an answered request again, as a new one: its outputs are lost."""
+        if self._retries == 0:
+            sent.fail(WorkerLost(f"the outputs of the request were lost: {error}"))
+        else:
+            self._put([self._number(sent)], sent.refs)
 
     # ------------------------------------------------------------------------ recovery
 

@@ -6,6 +6,7 @@ process, which Ray keeps.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -51,8 +52,10 @@ class Log:
     def broken(self, error: BaseException) -> None:
         """Write that a thread met an unexpected exception, with its traceback."""
         about = {"streamer": self._streamer, "error": repr(error)}
-        _logger.error("an unexpected exception of the owner", exc_info=error, extra=about)
+        with contextlib.suppress(Exception):
+            _logger.error("an unexpected exception of the owner", exc_info=error, extra=about)
 
     def _write(self, level: int, text: str, *args: Any, **fields: Any) -> None:
         extra = {"streamer": self._streamer, **fields}
-        _logger.log(level, "%s: " + text, self._streamer, *args, extra=extra)
+        with contextlib.suppress(Exception):  # a handler that raises must not end a thread
+            _logger.log(level, "%s: " + text, self._streamer, *args, extra=extra)

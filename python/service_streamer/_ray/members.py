@@ -188,20 +188,21 @@ class Members:
     # ---------------------------------------------------------------------- the thread
 
     def _supervise(self) -> None:
-        try:
-            while not self.closing:
-                while self._events:
-                    self._handle(*self._events.popleft())
-                self._match()
-                self._check_place()
-                self.changed.notify()
-                self.changed.wait_for(lambda: bool(self._events) or self.closing, self._pause())
-                self.review()
-        except BaseException as error:
-            self._obstacles.broken(error)
+        while not self.closing:
+            try:
+                self._round()
+            except Exception as error:  # of Ray, as while the head of the cluster restarts
+                self._obstacles.not_started(error)
             self.changed.notify()
-        finally:
-            self._end_all()
+            self.changed.wait_for(lambda: bool(self._events) or self.closing, self._pause())
+        self._end_all()
+
+    def _round(self) -> None:
+        self.review()
+        while self._events:
+            self._handle(*self._events.popleft())
+        self._match()
+        self._check_place()
 
     def _handle(self, what: str, member: Member | None, value: Any) -> None:
         if what == "finished" and member is not None:
@@ -259,10 +260,10 @@ class Members:
     def _start_one(self) -> None:
         handle = launch(self._settings, self._output_batch)
         member = Member(next(self._numbers), handle, time.monotonic())
-        self._all.append(member)
         loading = member.handle.load.remote(self._packed, self._batch_size)
         for what, ref in (("loaded", loading), ("died", member.handle.watch.remote())):
             ref.future().add_done_callback(functools.partial(self._heard, what, member))
+        self._all.append(member)
 
     def _finish(self, member: Member) -> None:
         """Let a replica close what its model has opened, and end it."""

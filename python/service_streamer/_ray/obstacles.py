@@ -56,14 +56,15 @@ class Obstacles:
             failure = failure.with_note(f"after {ATTEMPTS} attempts no replica is started")
         self._failure = failure
 
+    def not_started(self, error: Exception) -> None:
+        """Note that Ray could not start a replica. It will be tried again, without a limit."""
+        failure = InitFailure(f"Ray could not start a replica: {error!r}")
+        self._start_at = time.monotonic() + BACK_OFF[1]
+        self._log.failed(failure, self._failures)
+        self._failure = failure
+
     def lacks(self, why: str | None) -> None:
         """Note why no node can have a replica; None: one can."""
         if why is not None and self._lacking is None:
             self._log.lacking(why)
         self._lacking = why
-
-    def broken(self, error: BaseException) -> None:
-        """Note that no replica will be started any more."""
-        self._log.broken(error)
-        self._failure = InitFailure(f"the supervisor of the replicas ended: {error!r}")
-        self._failures = ATTEMPTS

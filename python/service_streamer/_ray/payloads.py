@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import ray
 from ray import ObjectRef
+from ray.exceptions import RayError
 
 from .. import _pickle
 
@@ -75,18 +76,22 @@ class Loader:
     """Reads the payloads of a message. The objects of the store are fetched once, together."""
 
     def __init__(self, refs: Sequence[ObjectRef[Any]]) -> None:
-        self._objects: list[Any] = ray.get(list(refs)) if refs else []
+        self._objects = _fetch(list(refs))
 
     def load(self, packed: Packed) -> Any:
         """Return the value.
 
         Raises:
+            RayError: its object is lost, or cannot be fetched.
             Exception: it cannot be unpickled.
         """
         if type(packed) is bytes:
             return pickle.loads(packed)
         number, place = packed
-        data, buffers = self._objects[number][place]
+        found = self._objects[number]
+        if isinstance(found, RayError):
+            raise found
+        data, buffers = found[place]
         value = pickle.loads(data, buffers=buffers)
         return value(buffers[0]) if value is bytes or value is bytearray else value
 
@@ -107,6 +112,16 @@ def from_message(packed: Iterable[Packed], refs: Sequence[ObjectRef[Any]]) -> li
 def stored(packed: Iterable[bytes | int], number: int) -> list[Packed]:
     """Return what `Store.pack` gave as it travels, if the object has this number."""
     return [each if type(each) is bytes else (number, each) for each in packed]  # type: ignore[misc]
+
+
+def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
+    """Return the objects, or a `RayError` in the place of one that cannot be fetched."""
+    try:
+        return ray.get(refs) if refs else []
+    except RayError as error:
+        if len(refs) == 1:
+            return [error]
+        return [found for ref in refs for found in _fetch([ref])]
 
 
 def _dumps(value: Any, keep: Any) -> bytes:

@@ -10,7 +10,6 @@ So a batch is cut when a replica is idle, and grows until then.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -113,8 +112,7 @@ class Pool:
             try:
                 self._run(unfinished[0], member)
             except BaseException as error:  # from a logging handler, or for lack of memory
-                with contextlib.suppress(BaseException):
-                    self._log.broken(error)
+                self._log.broken(error)
             del unfinished  # requests that are still unanswered end with WorkerLost
             self._flush()
 

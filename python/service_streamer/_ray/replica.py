@@ -12,9 +12,10 @@ from typing import Any
 
 import ray
 from ray import ObjectRef
+from ray.exceptions import RayError
 
 from .. import _lifecycle
-from .._errors import OutputSizeMismatch
+from .._errors import OutputSizeMismatch, WorkerLost
 from .._messages import see, short
 from .._model_errors import detached
 from .._pickle import as_array, pack_error, refuse_input, refuse_output
@@ -30,14 +31,14 @@ Answer = tuple[bytes, list["ObjectRef[Any]"]]
 def launch(settings: RaySettings, output_batch: bool) -> Any:
     """Start an actor with a `Replica`, and return its handle. Does not wait."""
     others = {name: n for name, n in settings.demand.items() if name not in ("CPU", "GPU")}
-    maker = ray.remote(Replica).options(
+    # One thread loads and runs the model, which may keep something of its thread. Two others watch.
+    maker = ray.remote(concurrency_groups={"control": 2})(Replica).options(
         num_cpus=settings.num_cpus,
         num_gpus=settings.num_gpus,
         resources=others or None,
         runtime_env=settings.runtime_env,
         max_restarts=0,
         max_task_retries=0,
-        max_concurrency=3,  # predict(), watch() and finish()
     )
     return maker.remote(output_batch)
 
@@ -67,10 +68,12 @@ class Replica:
             return about, InitFailure.of(error, text).note
         return about, ""
 
+    @ray.method(concurrency_group="control")
     def watch(self) -> None:
         """Block until the end, so that the owner hears of it."""
         self._ended.wait()
 
+    @ray.method(concurrency_group="control")
     def finish(self) -> None:
         """Close what the model has opened, before this process ends."""
         _lifecycle.close_all()
@@ -96,6 +99,9 @@ class Replica:
             try:
                 items.append(loader.load(each))
                 places.append(place)
+            except RayError as error:  # as when the client that had put it has died
+                text = f"a replica could not fetch an item of the request: {error}"
+                outputs[place] = pack_error(WorkerLost(text))
             except BaseException as error:
                 outputs[place] = pack_error(refuse_input(error))
         begun = time.perf_counter()

@@ -11,6 +11,15 @@ from .. import _options
 Replicas: TypeAlias = int | tuple[int, int]
 """a number of replicas, or the least and the most"""
 
+LEAST = 0.0001  # of a resource, except 0, for Ray
+RESERVED = {
+    "CPU": "use num_cpus",
+    "GPU": "use num_gpus",
+    "memory": "Ray does not take it here",
+    "object_store_memory": "Ray does not take it here",
+}
+"""names that Ray refuses among the resources, and what to do"""
+
 
 @dataclasses.dataclass(frozen=True)
 class RaySettings:
@@ -47,7 +56,12 @@ class RaySettings:
         set_field(self, "replicas", (least, most))
         for name in ("num_cpus", "num_gpus"):
             _amount(name, getattr(self, name))
+        if self.num_gpus > 1 and self.num_gpus % 1:
+            raise ValueError(f"num_gpus must be whole, or less than 1, not {self.num_gpus!r}")
         for name, amount in _mapping("resources", self.resources).items():
+            if name in RESERVED:
+                use = RESERVED[name]
+                raise ValueError(f"resources must not have {name!r} (it is {amount!r}): {use}")
             _amount(f"resources[{name!r}]", amount)
         _mapping("runtime_env", self.runtime_env)
         if self.name is not None:
@@ -94,8 +108,8 @@ def check_name(value: Any) -> None:
 
 def _amount(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
+    if not number or not (value == 0 or LEAST <= value < float("inf")):
+        raise ValueError(f"{name} must be 0 or a number of at least {LEAST:g}, not {value!r}")
 
 
 def _mapping(name: str, value: Any) -> Mapping[str, Any]:

@@ -30,6 +30,10 @@ def test_outputs_are_those_of_the_items_in_their_order(shared_ray_streamer):
     assert list(shared_ray_streamer.map(range(30), chunk_size=4)) == list(range(0, 60, 2))
 
 
+def test_the_thread_that_loads_the_model_runs_it(shared_ray_streamer):
+    assert [shared_ray_streamer.predict(["thread"]) for _ in range(10)] == [[True]] * 10
+
+
 def test_coroutines_await_their_outputs(shared_ray_streamer):
     async def ask():
         return await asyncio.gather(*(shared_ray_streamer.apredict([n]) for n in range(20)))

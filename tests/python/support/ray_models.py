@@ -25,10 +25,11 @@ class Unpicklable:
 
 
 class Various(ManagedModel):
-    """Doubles numbers; tells of arrays and of its batch; raises for "bad"."""
+    """Doubles numbers; tells of arrays, its batch and its thread; raises for "bad"."""
 
     def init_model(self, factor=2):
         self.factor = factor
+        self.loaded_by = threading.get_ident()
 
     def predict(self, batch):
         return [self._one(item, batch) for item in batch]
@@ -47,6 +48,8 @@ class Various(ManagedModel):
             return KeyError("a returned error")
         if item == "unpicklable":
             return Unpicklable()
+        if item == "thread":
+            return threading.get_ident() == self.loaded_by
         if item == "batch":
             return [type(each).__name__ for each in batch]
         return os.getpid()
@@ -83,3 +86,12 @@ class Unloadable(ManagedModel):
 
     def predict(self, batch):
         return batch
+
+
+class Putter:
+    """Owns an object in the store of Ray."""
+
+    def put(self, value):
+        import ray
+
+        return [ray.put(value)]
