@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pickle
 import time
 from collections.abc import Iterable
@@ -17,6 +18,9 @@ from .payloads import Packed, Payload, to_message
 
 Answer = tuple[int, "list[Packed] | None", "list[Any] | None"]
 """the number of a request, and its outputs or its packed error"""
+Message = tuple[bytes, "list[ObjectRef[Any]]"]
+"""a pickled list of `Answer`, and the references in it"""
+NOTHING: Message = (pickle.dumps([]), [])
 
 
 class Answers:
@@ -33,6 +37,8 @@ class Answers:
         self.number = number
         self.seen = time.monotonic()
         """when the client last called"""
+        self.token = b""
+        """of the last `give_again`"""
         self._loop = loop
         self._lock = original("_thread", "allocate_lock")()
         self._open: dict[int, Any] = {}  # futures by number
@@ -90,9 +96,12 @@ class Answers:
                 self._given.pop(number, None)
 
     def give_again(self) -> None:
-        """Give the answers again that the client may not have got."""
+        """Give the answers again that the client may not have got. Ends the call that waits."""
         self.seen = time.monotonic()
+        self.token = os.urandom(8)
+        self._wake(False)
         with self._lock:
+            self._waiter = None
             self._new.update(self._given)
             self._given.clear()
 
@@ -105,8 +114,8 @@ class Answers:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake)
 
-    async def take(self, patience: float) -> tuple[bytes, list[ObjectRef[Any]]] | None:
-        """Wait for answers; None: there are none."""
+    async def take(self, patience: float) -> Message:
+        """Wait for answers. There are none after `patience` seconds, or if the client calls again."""
         if self._waiter is not None:
             self._wake(False)  # the client does not wait for that call any more
         if not self._new:
@@ -116,10 +125,11 @@ class Answers:
             if waiter is not None:
                 done, _ = await asyncio.wait((waiter,), timeout=patience)
                 self.seen = time.monotonic()
-                if self._waiter is waiter:
-                    self._waiter = None
+                if self._waiter is not waiter:
+                    return NOTHING
+                self._waiter = None
                 if not done or not waiter.result():
-                    return None
+                    return NOTHING
         refs: dict[ObjectRef[Any], int] = {}
         with self._lock:
             new, self._new = self._new, {}

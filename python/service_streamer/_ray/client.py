@@ -20,6 +20,7 @@ from .._waiting.threads import NativeThread
 from .._waiting.timeouts import countdown
 from .calls import unpack
 from .exchange import PAUSE, Exchange
+from .sent import SentFuture
 
 QUERY_TIMEOUT = 10.0  # s to wait for statistics and the like
 LEAVE_PAUSE = 0.2  # s between two calls of leave() at close
@@ -58,10 +59,12 @@ class RayClient:
                 grouping=None,
             ),
             workers=1,
+            future_type=SentFuture,
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
         )
         self._exchange = Exchange(self.engine, owner, name, window, options.output == "batch")
+        self.cancel = self._exchange.cancel
         self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
         self._drains = True
         self._closed_owner = False
@@ -85,7 +88,7 @@ class RayClient:
                 ray.get(owner.close.remote(self._drains, timeout), timeout=patience)
             with contextlib.suppress(RayError, ValueError):
                 ray.kill(owner)
-        # A call of take() may come after one of leave(), so it is said until the thread has ended.
+        # A call of leave() may be lost, so it is said until the thread has ended.
         while not exchange.receiver.join(min(LEAVE_PAUSE, left() or LEAVE_PAUSE)):
             with contextlib.suppress(RayError, ValueError):
                 owner.leave.remote(exchange.client)

@@ -5,41 +5,38 @@
     engine ── sender ──> put() of the owner        a call returns at once
     callers <── receiver ── take() of the owner    a call waits for answers
 
-While a call of put() is under way, further requests gather, and leave together. If the owner is
-lost, the first thread that notices waits until Ray has started it again, and sends all requests
-again that are not answered. They keep their numbers, so an owner that was only out of reach runs
-nothing twice.
+While a call of put() is under way, further requests gather, and leave together. So they arrive in
+their order. The first call is join(), which returns a token of the owner: a restarted owner, or one
+that has forgotten this client, refuses other tokens. If that happens, or a call fails, the first
+thread that notices joins again, and sends all requests again that are not answered. They keep
+their numbers, so an owner that was only out of reach runs nothing twice.
 """
 
 from __future__ import annotations
 
 import collections
 import functools
-import itertools
 import logging
 import os
 import pickle
-import time
-from collections.abc import Iterable
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayError
+from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError
 
 from .. import _core
 from .._errors import SerializationError, StreamerClosed, WorkerLost
 from .._messages import closed
 from .._waiting.threads import Condition, NativeThread, original
 from .calls import unpack
-from .outgoing import Outgoing
-from .payloads import Loader
-from .sent import Sent
+from .outgoing import PACK, Outgoing
+from .payloads import Loader, Packed, to_message
+from .sent import OpenRequests, Sent
 
 _logger = logging.getLogger("service_streamer")
 
-CALLS = 2  # most calls of put() at a time
-CANCEL_PAUSE = 0.1  # s between two looks for callers that do not wait any more
 PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
+FORGOTTEN = "it was started again, or had not heard of this client for long"
 
 
 class Exchange:
@@ -67,18 +64,17 @@ class Exchange:
         """True: the threads end"""
         self.changed = Condition()
         """notified when anything here changes"""
-        self._retries = 1  # of the owner; asked before it matters
-        self._lock = original("_thread", "allocate_lock")()
-        self._numbers = itertools.count(1)
-        self._open: dict[int, Sent] = {}  # sent and not answered
-        self._waiting = 0  # items in _open
-        self._received: list[int] = []  # answers that the owner may forget
+        self._token: bytes | None = None  # of the owner; None: before the first join()
+        self._retries = 0  # of the owner
+        self._open = OpenRequests()
         self._outgoing = Outgoing(engine)
-        self._looked = 0.0
-        self._calls = 0  # of put(), without an answer
-        self._failed: collections.deque[tuple[int, Any]] = collections.deque()
+        self._putting = False  # a call of put() has no answer
         self._recovering = original("_thread", "allocate_lock")()
-        self._times_lost = 0
+        # What other threads leave for the sender: calls that failed, requests to be sent again, and
+        # requests to be cancelled.
+        self._failed: collections.deque[tuple[bytes | None, object]] = collections.deque()
+        self._again: collections.deque[int] = collections.deque()
+        self._unwanted: collections.deque[int] = collections.deque()
         self.sender = NativeThread(self._send, "service-streamer-sender")
         self.receiver = NativeThread(self._receive, "service-streamer-receiver")
 
@@ -92,84 +88,118 @@ class Exchange:
         self.ending = True
         self.changed.notify()
 
+    def cancel(self, sent: Sent) -> None:
+        """Note that the caller does not wait any more. Does nothing if it has its answer."""
+        if sent.number in self._open:
+            self._unwanted.append(sent.number)
+            self._wake_sender()
+
     # --------------------------------------------------------------------- the sender
 
     def _send(self) -> None:
         try:
+            self._recover(None, "")
             while (first := self._engine.next_batch(None)) is not False:
-                if self._failed:
-                    self._recover(*self._failed.popleft())
+                self._attend()
                 if first is not None:
-                    for sents, refs in self._outgoing.packs(first):
-                        self._put([self._number(sent) for sent in sents], refs)
-                self.changed.wait_for(lambda: self._waiting < self._window or self.ending, None)
+                    for sents in self._outgoing.packs(first):
+                        self._put([self._open.add(sent) for sent in sents])
+                while not self._has_room():
+                    self.changed.wait_for(lambda: self._has_room() or self._is_asked(), None)
+                    self._attend()
         finally:
             self._end_all_if_open()
 
-    def _put(self, numbers: Iterable[int], refs: list[Any]) -> None:
-        """Send requests to the owner. Waits while there are `CALLS` calls without an answer."""
-        lost = self._times_lost
-        with self._lock:
-            self._calls += 1
-        call = self._call_put(numbers, refs)
-        call.future().add_done_callback(functools.partial(self._acknowledge, lost))
-        self.changed.wait_for(lambda: self._calls < CALLS or self.ending, None)
+    def _has_room(self) -> bool:
+        return self._open.items < self._window or self.ending
 
-    def _acknowledge(self, lost: int, future: Any) -> None:
-        """Called by a thread of Ray, which must not block."""
-        error = future.exception()
-        with self._lock:
-            self._calls -= 1
-        if error is not None:
-            self._failed.append((lost, error))
-            self._engine.ring()  # the sender may wait for requests
+    def _is_asked(self) -> bool:
+        return bool(self._failed or self._again or self._unwanted)
+
+    def _wake_sender(self) -> None:
+        self._engine.ring()  # it may wait for requests
         self.changed.notify()
 
-    def _call_put(self, numbers: Iterable[int], refs: list[Any]) -> Any:
-        requests = []
+    def _attend(self) -> None:
+        """Do what other threads have left for the sender."""
+        while self._failed:
+            self._recover(*self._failed.popleft())
+        if self._again or self._unwanted:
+            self._put(_drain(self._again))
+
+    def _put(self, numbers: list[int]) -> None:
+        """Send requests to the owner, and what is to be cancelled. Waits for the answer."""
+        token = self._token  # read after the requests got their numbers: see _recover()
+        call = self._call_put(token, numbers, _drain(self._unwanted))
+        if call is None:
+            return
+        self._putting = True
+        call.future().add_done_callback(functools.partial(self._acknowledge, token))
+        self.changed.wait_for(lambda: not self._putting or self.ending, None)
+
+    def _acknowledge(self, token: bytes | None, future: Any) -> None:
+        """Called by a thread of Ray, which must not block."""
+        error = future.exception()
+        if error is not None or not future.result():
+            self._failed.append((token, error or FORGOTTEN))
+            self._engine.ring()
+        self._putting = False
+        self.changed.notify()
+
+    def _call_put(self, token: bytes | None, numbers: list[int], unwanted: list[int]) -> Any:
+        """Return the call, or None if Ray refuses the message: then these requests have failed."""
+        for number in unwanted:
+            self._open.release(number)
+        requests: list[Any] = []
+        refs: dict[Any, int] = {}
         for number in numbers:
             sent = self._open.get(number)
-            if sent is not None:
-                rest = sent.left(), sent.priority, sent.tenant, sent.context
-                requests.append((number, *rest, sent.items, sent.traits))
-        message = pickle.dumps((requests, self._unwanted()), 5)
-        return self._owner.put.remote(self.client, message, refs, self._take_received())
+            if sent is None:
+                continue
+            if sent.ended:  # maybe before cancel() could know its number
+                self._open.release(number)
+                continue
+            items: list[Packed] = to_message(sent.items, refs)
+            rest = sent.left(), sent.priority, sent.tenant, sent.context
+            requests.append((number, *rest, items, sent.traits))
+        try:
+            message = pickle.dumps((requests, unwanted), 5)
+            return self._owner.put.remote(self.client, token, message, list(refs))
+        except Exception as error:  # for example, the object store is full
+            self._refuse(numbers, error)
+            return None
 
-    def _unwanted(self) -> list[int]:
-        """Return the requests to be cancelled: their callers do not wait any more."""
-        now = time.monotonic()
-        if now < self._looked + CANCEL_PAUSE:
-            return []
-        self._looked = now
-        unwanted = [number for number, sent in list(self._open.items()) if sent.ended]
-        for number in unwanted:
-            if (sent := self._take_out(number)) is not None:
-                sent.release()
-        return unwanted
+    def _refuse(self, numbers: list[int], error: Exception) -> None:
+        text = f"the request cannot be sent to the owner: {type(error).__name__}: {error}"
+        for number in numbers:
+            self._open.fail(number, SerializationError(text))
 
     # ------------------------------------------------------------------- the receiver
 
     def _receive(self) -> None:
         try:
+            self._recover(None, "")
+            received: list[int] = []
             while not self.ending:
-                lost = self._times_lost
-                call = self._owner.take.remote(self.client, self._take_received())
+                token = self._token
                 try:
-                    message = ray.get(call)
+                    message = ray.get(self._owner.take.remote(self.client, token, received))
                 except RayError as error:
-                    self._recover(lost, error)
+                    self._recover(token, error)
                     continue
-                if message is not None:
-                    self._deliver(*message)
+                if message is None:
+                    self._recover(token, FORGOTTEN)
+                else:
+                    received = self._deliver(*message)
         finally:
             self._end_all_if_open()
 
-    def _deliver(self, answers: bytes, refs: list[Any]) -> None:
+    def _deliver(self, answers: bytes, refs: list[Any]) -> list[int]:
+        """End requests, and return their numbers: the owner may forget them."""
+        every = pickle.loads(answers)
         loader = Loader(refs)
-        for number, outputs, failure in pickle.loads(answers):
-            sent = self._take_out(number)
-            with self._lock:
-                self._received.append(number)
+        for number, outputs, failure in every:
+            sent = self._open.take_out(number)
             if sent is None:
                 continue
             if outputs is None:
@@ -177,8 +207,8 @@ class Exchange:
                 continue
             try:
                 values = [loader.load(each) for each in outputs]
-            except RayError as lost:  # the node with the outputs has died
-                self._renew(sent, lost)
+            except ObjectLostError as error:  # for example, the node with the outputs has died
+                self._renew(sent, error)
                 continue
             except Exception as error:
                 text = f"an output cannot be unpickled here: {type(error).__name__}: {error}"
@@ -186,47 +216,61 @@ class Exchange:
                 continue
             sent.complete([value if self._whole else [value] for value in values])
         self.changed.notify()
+        return [number for number, *_ in every]
 
-    def _renew(self, sent: Sent, error: RayError) -> None:
-        """Send an answered request again, as a new one: its outputs are lost."""
-        if self._retries == 0:
+    def _renew(self, sent: Sent, error: ObjectLostError) -> None:
+        """Let an answered request run again, as a new one: its outputs are lost."""
+        if sent.renewals >= self._retries:
             sent.fail(WorkerLost(f"the outputs of the request were lost: {error}"))
-        else:
-            self._put([self._number(sent)], sent.refs)
+            return
+        sent.renewals += 1
+        self._again.append(self._open.add(sent))
+        self._wake_sender()
 
     # ------------------------------------------------------------------------ recovery
 
-    def _recover(self, lost: int, error: RayError) -> None:
-        """Wait until the owner is there again, and send again what is open.
+    def _recover(self, token: bytes | None, error: object) -> None:
+        """Join the owner, and send again what is open. Waits until the owner is there.
+
+        Does nothing if another thread has done that. A request that got its number before the new
+        token was there is sent here. A later one is sent with the new token.
 
         Args:
-            lost: how often the owner had been lost when the call was made.
+            token: that of the call that failed; None: there was no call.
             error: of the call.
         """
         with self._recovering:
             pause, longest = PAUSE
-            while self._times_lost == lost and not self.ending:
+            recovered = self._token != token
+            while not recovered and not self.ending:
                 try:
-                    self._retries = ray.get(self._owner.join.remote(self.client))
-                    ray.get(self._send_again(list(self._open), error))
+                    joined = ray.get(self._owner.join.remote(self.client))
+                    self._token, self._retries = joined
+                    recovered = self._send_again(error)
                 except ActorUnavailableError:
                     self.changed.wait_for(lambda: self.ending, pause)
                     pause = min(longest, 2 * pause)
                 except RayError as ended:
                     self._give_up(ended)
-                else:
-                    self._times_lost += 1
 
-    def _send_again(self, numbers: list[int], error: RayError) -> list[Any]:
-        """Send requests again that may be lost, and return the calls that bring them."""
-        calls = []
-        for number in numbers:
-            if self._retries == 0:
-                if (sent := self._take_out(number)) is not None:
-                    sent.fail(WorkerLost(f"the owner of the batches was lost: {error}"))
-            elif (again := self._open.get(number)) is not None:
-                calls.append(self._call_put([number], again.refs))
-        return calls
+    def _send_again(self, error: object) -> bool:
+        """Send requests again that may be lost; return False if the owner has changed meanwhile."""
+        numbers = self._open.numbers()
+        if self._retries == 0:
+            for number in numbers:
+                self._open.fail(number, WorkerLost(f"the owner of the batches was lost: {error}"))
+            return True
+        for begin in range(0, len(numbers), PACK):
+            some = numbers[begin : begin + PACK]
+            call = self._call_put(self._token, some, [])
+            try:
+                if call is not None and not ray.get(call):
+                    return False
+            except RayActorError:
+                raise
+            except RayError as refused:
+                self._refuse(some, refused)
+        return True
 
     def _give_up(self, error: RayError) -> None:
         """End all requests: the owner will not come back."""
@@ -234,35 +278,19 @@ class Exchange:
         self._engine.close(False)
         about = {"streamer": self._name, "error": str(error)}
         _logger.error("%s: the owner has ended: %s", self._name, error, extra=about)
-        for number in list(self._open):
-            if (sent := self._take_out(number)) is not None:
-                sent.fail(StreamerClosed(f"{closed(self._name)} (its owner has ended: {error})"))
+        for number in self._open.numbers():
+            text = f"{closed(self._name)} (its owner has ended: {error})"
+            self._open.fail(number, StreamerClosed(text))
         self._engine.abort()
         self.changed.notify()
-
-    # ------------------------------------------------------------------- open requests
-
-    def _number(self, sent: Sent) -> int:
-        number = next(self._numbers)
-        with self._lock:
-            self._open[number] = sent
-            self._waiting += len(sent.items)
-        return number
-
-    def _take_out(self, number: int) -> Sent | None:
-        with self._lock:
-            sent = self._open.pop(number, None)
-            if sent is not None:
-                self._waiting -= len(sent.items)
-        return sent
-
-    def _take_received(self) -> list[int]:
-        with self._lock:
-            received, self._received = self._received, []
-        return received
 
     def _end_all_if_open(self) -> None:
         """End the requests if a thread has ended by an exception."""
         if not self.ending and not self._engine.closed():
             self._engine.close(False)
             self._engine.abort()
+
+
+def _drain(numbers: collections.deque[int]) -> list[int]:
+    """Return what is there, and remove it. Other threads may append meanwhile."""
+    return [numbers.popleft() for _ in range(len(numbers))]

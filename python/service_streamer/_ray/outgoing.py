@@ -8,7 +8,7 @@ from typing import Any
 from .. import _core
 from .._errors import SerializationError
 from .._pickle import refuse_item
-from .payloads import Store, stored
+from .payloads import Store
 from .sent import Sent
 
 PACK = 1024  # most items in one call of the owner
@@ -26,8 +26,8 @@ class Outgoing:
         self._engine = engine
         self._partial: list[Sent] = []  # requests of which items are missing
 
-    def packs(self, first: _core.Batch) -> Iterator[tuple[list[Sent], list[Any]]]:
-        """Take what waits, and yield requests for a call each, with the references in their items.
+    def packs(self, first: _core.Batch) -> Iterator[list[Sent]]:
+        """Take what waits, and yield requests for a call each. Their items become payloads.
 
         A request that cannot be pickled or stored fails, and is not among them.
         """
@@ -71,7 +71,7 @@ class Outgoing:
 
 def _stored(
     sents: list[Sent], packed: list[list[bytes | int]], store: Store
-) -> Iterator[tuple[list[Sent], list[Any]]]:
+) -> Iterator[list[Sent]]:
     try:
         ref = store.put()
     except Exception as error:
@@ -79,11 +79,9 @@ def _stored(
             text = f"an item does not fit into Ray's object store: {error}"
             sent.fail(SerializationError(text))
         return
-    refs = [] if ref is None else [ref]
     for sent, items in zip(sents, packed, strict=True):
-        sent.items = stored(items, 0)
-        sent.refs = refs
-    yield sents, refs
+        sent.items = [each if type(each) is bytes else (ref, each) for each in items]
+    yield sents
 
 
 def _pack(store: Store, item: Any, index: int) -> bytes | int:

@@ -22,7 +22,7 @@ from .._errors import StreamerClosed
 from .._messages import closed
 from .._options import Options
 from .._waiting.threads import NativeThread
-from .answers import Answers
+from .answers import Answers, Message
 from .calls import Piece, pack
 from .payloads import Packed, from_message
 from .pool import Pool
@@ -65,7 +65,6 @@ class Owner:
         self._retries = settings.retries
         self._clients: dict[bytes, Answers] = {}
         self._numbers = 0  # of clients
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._called = asyncio.Event()  # by a client
         self._closed = False
         self.engine = make_engine(
@@ -87,35 +86,57 @@ class Owner:
 
     # ------------------------------------------------------------------- for clients
 
-    async def join(self, client: bytes) -> int:
-        """Go on after an interruption: give answers again that may be lost. Return ``retries``."""
-        self._answers_of(client).give_again()
-        return self._retries
+    async def join(self, client: bytes) -> tuple[bytes, int]:
+        """Begin, or go on after an interruption: give answers again that may be lost.
+
+        Returns:
+            A token that `put` and `take` must have, until the next call of this; and ``retries``.
+        """
+        answers = self._clients.get(client)
+        if answers is None:
+            self._numbers += 1
+            answers = Answers(self._numbers, asyncio.get_running_loop())
+            self._clients[client] = answers
+        answers.give_again()
+        return answers.token, self._retries
 
     async def put(
-        self, client: bytes, requests: bytes, refs: list[ObjectRef[Any]], received: list[int]
-    ) -> None:
+        self, client: bytes, token: bytes, requests: bytes, refs: list[ObjectRef[Any]]
+    ) -> bool:
         """Take requests of a client.
 
         Args:
             client: its id.
+            token: that `join` returned.
             requests: a pickled pair: a list of `Request`, and the numbers of those to be cancelled.
             refs: the objects of the store that the items refer to.
-            received: the numbers of the answers that it has.
+
+        Returns:
+            False if the client must join again, as the token is an old one.
         """
-        answers = self._answers_of(client)
-        answers.forget(received)
+        answers = self._answers_of(client, token)
+        if answers is None:
+            return False
         sent, cancelled = pickle.loads(requests)
         for request in sent:
             self._submit(answers, request, refs)
         answers.cancel(cancelled)
-        self._called.set()
+        return True
 
-    async def take(
-        self, client: bytes, received: list[int]
-    ) -> tuple[bytes, list[ObjectRef[Any]]] | None:
-        """Wait for answers, and return them. None: the client has left, or a later call waits."""
-        answers = self._answers_of(client)
+    async def take(self, client: bytes, token: bytes, received: list[int]) -> Message | None:
+        """Wait for answers, and return them; after a while there may be none.
+
+        Args:
+            client: its id.
+            token: that `join` returned.
+            received: the numbers of the answers that it has.
+
+        Returns:
+            None if the client must join again, as the token is an old one.
+        """
+        answers = self._answers_of(client, token)
+        if answers is None:
+            return None
         answers.forget(received)
         self._called.set()
         message = await answers.take(PARK)
@@ -180,13 +201,9 @@ class Owner:
             self._called.clear()
             await self._called.wait()
 
-    def _answers_of(self, client: bytes) -> Answers:
+    def _answers_of(self, client: bytes, token: bytes) -> Answers | None:
         answers = self._clients.get(client)
-        if answers is None:
-            self._loop = asyncio.get_running_loop()
-            self._numbers += 1
-            answers = self._clients[client] = Answers(self._numbers, self._loop)
-        return answers
+        return answers if answers is not None and answers.token == token else None
 
     def _submit(self, answers: Answers, request: Request, refs: list[ObjectRef[Any]]) -> None:
         number, left, priority, tenant, context, packed, traits = request

@@ -109,11 +109,6 @@ def from_message(packed: Iterable[Packed], refs: Sequence[ObjectRef[Any]]) -> li
     return [each if type(each) is bytes else (refs[each[0]], each[1]) for each in packed]
 
 
-def stored(packed: Iterable[bytes | int], number: int) -> list[Packed]:
-    """Return what `Store.pack` gave as it travels, if the object has this number."""
-    return [each if type(each) is bytes else (number, each) for each in packed]  # type: ignore[misc]
-
-
 def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
     """Return the objects, or a `RayError` in the place of one that cannot be fetched."""
     try:

@@ -6,22 +6,33 @@ stands for the whole request, so the sender gets all of it together.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .. import _core
 from .._errors import StreamerClosed
+from .._future import Future
 from .._options import Options
-
-if TYPE_CHECKING:
-    from ray import ObjectRef
+from .._waiting.threads import original
 
 
 class Sent:
     """One request of this client: what it carries, and where its outputs go."""
 
-    __slots__ = ("batches", "context", "deadline", "items", "priority", "refs", "tenant", "traits")
+    __slots__ = (
+        "batches",
+        "context",
+        "deadline",
+        "items",
+        "number",
+        "priority",
+        "renewals",
+        "tenant",
+        "traits",
+    )
 
     def __init__(
         self,
@@ -33,7 +44,7 @@ class Sent:
         context: bytes | None,
     ) -> None:
         self.items = items
-        """those of the caller; pickled ones once it is sent"""
+        """those of the caller; a `Payload` each once it is sent"""
         self.traits = traits
         """the keys and the weights of the items; None: they have none"""
         self.deadline = deadline
@@ -41,8 +52,10 @@ class Sent:
         self.priority = priority
         self.tenant = tenant
         self.context = context
-        self.refs: list[ObjectRef[Any]] = []
-        """the objects of the store in which large items are"""
+        self.number = 0
+        """by which the owner knows it; 0: it has not been sent"""
+        self.renewals = 0
+        """how often it was sent again because its outputs were lost"""
         self.batches: list[_core.Batch] = []
         """one for each item that the sender has taken"""
 
@@ -70,19 +83,96 @@ class Sent:
         self.fail(StreamerClosed("the request has ended"))
 
 
-class Submissions:
-    """The engine of a client as its streamer sees it: turns what callers submit into `Sent`."""
+class OpenRequests:
+    """The requests that are sent and not answered, by number. Any thread may call the methods."""
 
-    def __init__(self, engine: _core.Engine, options: Options) -> None:
+    def __init__(self) -> None:
+        self.items = 0
+        """how many items they have"""
+        self._numbers = itertools.count(1)
+        self._all: dict[int, Sent] = {}
+        self._lock = original("_thread", "allocate_lock")()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._all
+
+    def get(self, number: int) -> Sent | None:
+        """Return the request with that number, if it is open."""
+        return self._all.get(number)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers in the order of `add`."""
+        return list(self._all)
+
+    def add(self, sent: Sent) -> int:
+        """Give a request a number, and return it."""
+        sent.number = next(self._numbers)
+        with self._lock:
+            self._all[sent.number] = sent
+            self.items += len(sent.items)
+        return sent.number
+
+    def take_out(self, number: int) -> Sent | None:
+        """Remove the request with that number. None: it is not open."""
+        with self._lock:
+            sent = self._all.pop(number, None)
+            if sent is not None:
+                self.items -= len(sent.items)
+        return sent
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Remove a request, and end it with an exception."""
+        if (sent := self.take_out(number)) is not None:
+            sent.fail(error)
+
+    def release(self, number: int) -> None:
+        """Remove a request whose caller does not wait any more."""
+        if (sent := self.take_out(number)) is not None:
+            sent.release()
+
+
+class SentFuture(Future[Any]):
+    """A request counts as waiting until it is answered: this process does not know when it runs."""
+
+    __slots__ = ()
+
+    def cancel(self) -> bool:
+        """Cancel the request; return False if it has ended."""
+        self._abandon()
+        return self.cancelled()
+
+    def running(self) -> bool:
+        """Return False."""
+        return False
+
+
+class Submissions:
+    """The engine of a client as its streamer sees it: turns what callers submit into `Sent`.
+
+    Args:
+        engine: of the client.
+        options: of the streamer.
+        cancel: called with a request whose caller has its answer, or does not wait any more.
+    """
+
+    def __init__(
+        self, engine: _core.Engine, options: Options, cancel: Callable[[Sent], None]
+    ) -> None:
         self._engine = engine
         self._grouping = options.grouping
+        self._cancel = cancel
 
     def predict(
         self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /
     ) -> Any:
         """Do what ``Engine.predict`` does."""
-        sent = self._sent(batch, timeout, priority, tenant, None)
-        return self._engine.predict(sent, timeout, priority)
+        sents = self._sents(batch, timeout, priority, tenant, None)
+        try:
+            return self._engine.predict(sents, timeout, priority, tenant)
+        except BaseException:
+            for sent in sents[:1]:
+                self._cancel(sent)
+            raise
 
     def submit(
         self,
@@ -94,8 +184,8 @@ class Submissions:
         /,
     ) -> Any:
         """Do what ``Engine.submit`` does."""
-        sent = self._sent(batch, timeout, priority, tenant, context)
-        return self._engine.submit(sent, timeout, priority)
+        sents = self._sents(batch, timeout, priority, tenant, context)
+        return self._watched(self._engine.submit(sents, timeout, priority, tenant), sents)
 
     def submit_async(
         self,
@@ -107,13 +197,18 @@ class Submissions:
         /,
     ) -> Any:
         """Do what ``Engine.submit_async`` does."""
-        sent = self._sent(batch, timeout, priority, tenant, context)
-        return self._engine.submit_async(sent, timeout, priority)
+        sents = self._sents(batch, timeout, priority, tenant, context)
+        return self._watched(self._engine.submit_async(sents, timeout, priority, tenant), sents)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def _sent(
+    def _watched(self, future: Any, sents: list[Sent]) -> Any:
+        for sent in sents[:1]:
+            future.add_done_callback(lambda _: self._cancel(sent))
+        return future
+
+    def _sents(
         self,
         batch: Any,
         timeout: float | None,

@@ -1,0 +1,169 @@
+"""The exchange of a client of a RayStreamer with the owner, without a cluster."""
+
+import threading
+
+import numpy
+import pytest
+from waits import LONG, eventually
+
+pytest.importorskip("ray")
+
+import ray
+from local_owner import Echo, LocalOwner, LocalRay
+from ray.exceptions import ObjectLostError, ObjectStoreFullError
+
+from service_streamer import SerializationError, WorkerLost
+from service_streamer._options import Options
+from service_streamer._ray import owner
+from service_streamer._ray.client import RayClient
+from service_streamer._ray.sent import Submissions
+
+LARGE = numpy.zeros(100_000)
+LOST = ObjectLostError("00" * 28, None, "")
+
+
+@pytest.fixture
+def local_ray(monkeypatch):
+    local = LocalRay()
+    monkeypatch.setattr(ray, "get", local.get)
+    monkeypatch.setattr(ray, "put", local.put)
+    monkeypatch.setattr(owner, "Pool", Echo)
+    return local
+
+
+@pytest.fixture
+def local_owners(local_ray):
+    """Starts an owner and a client, and returns the owner and a function that submits."""
+    made = []
+
+    def make(retries=1, window=100):
+        handle = LocalOwner(retries)
+        client = RayClient(Options(batch_size=1), handle, "streamer", owns=False, window=window)
+        made.append((client, handle))
+        submissions = Submissions(client.engine, Options(batch_size=1), client.cancel)
+        return handle, lambda item, tenant=None: submissions.submit([item], LONG, 0, tenant)
+
+    yield make
+    for client, handle in made:
+        client.close(False)
+        client.engine.abort()
+        assert client.join(LONG)
+        handle.close()
+
+
+def hold(handle, submit):
+    """Return a request that runs until the gate opens."""
+    handle.echo.gate.clear()
+    held = submit("held")
+    eventually(lambda: "held" in handle.echo.ran)
+    return held
+
+
+def test_a_tenant_of_a_wrong_type_is_refused_in_the_caller(local_owners):
+    _, submit = local_owners()
+    with pytest.raises(TypeError, match="tenant must be a str, got function"):
+        submit(1, tenant=lambda: 0)
+    with pytest.raises(ValueError, match="tenant must have at most"):
+        submit(1, tenant=1000 * "a")
+    assert submit(1, tenant="a").result(LONG) == [1]
+
+
+def test_a_message_that_ray_refuses_fails_only_its_requests(local_owners):
+    handle, submit = local_owners()
+    handle.refusals.append(ObjectStoreFullError("it is full"))
+    with pytest.raises(SerializationError, match=r"cannot be sent .* ObjectStoreFullError"):
+        submit(1).result(LONG)
+    assert submit(2).result(LONG) == [2]
+
+
+def test_a_message_that_ray_refuses_in_a_recovery_fails_only_its_requests(local_owners):
+    handle, submit = local_owners()
+    held = hold(handle, submit)
+    handle.refusals.append(ObjectStoreFullError("it is full"))
+    handle.restart()
+    with pytest.raises(SerializationError, match=r"cannot be sent .* ObjectStoreFullError"):
+        held.result(LONG)
+    assert submit(2).result(LONG) == [2]
+
+
+def test_open_requests_are_sent_again_if_the_owner_was_replaced_between_two_calls(
+    local_owners, local_ray
+):
+    handle, submit = local_owners()
+    held = hold(handle, submit)
+    handle.echo.gate.set()
+    held.result(LONG)
+
+    fetches, go = threading.Event(), threading.Event()
+    local_ray.fetching = lambda: fetches.set() or go.wait(LONG)
+    large = submit(LARGE)
+    assert fetches.wait(LONG)
+    held = hold(handle, submit)
+    handle.restart()
+    go.set()
+    assert held.result(LONG) == ["held"]
+    assert large.result(LONG)[0].shape == LARGE.shape
+
+
+def test_open_requests_are_sent_again_if_the_owner_has_forgotten_the_client(local_owners):
+    handle, submit = local_owners()
+    held = hold(handle, submit)
+    (client,) = handle.owner._clients
+    handle.leave.remote(client)
+    handle.echo.gate.set()
+    assert held.result(LONG) == ["held"]
+
+
+def test_without_retries_lost_outputs_are_not_made_again(local_owners, local_ray):
+    handle, submit = local_owners(retries=0)
+
+    def fetch():
+        raise LOST
+
+    local_ray.fetching = fetch
+    with pytest.raises(WorkerLost, match="the outputs of the request were lost"):
+        submit(LARGE).result(LONG)
+    assert handle.puts == 1
+
+
+def test_lost_outputs_are_made_again_as_often_as_allowed_and_no_others(local_owners, local_ray):
+    handle, submit = local_owners(retries=2)
+
+    def fetch():
+        raise LOST
+
+    local_ray.fetching = fetch
+    held = hold(handle, submit)
+    small, large = submit("small"), submit(LARGE)  # one batch, and one message
+    eventually(lambda: handle.queued() == 2)
+    before = handle.puts
+    handle.echo.gate.set()
+    with pytest.raises(WorkerLost, match="the outputs of the request were lost"):
+        large.result(LONG)
+    assert (held.result(LONG), small.result(LONG)) == (["held"], ["small"])
+    assert handle.puts == before + 2
+    assert handle.echo.ran == ["held", "small"]
+
+
+def test_requests_arrive_in_their_order_if_a_message_is_late(local_owners):
+    handle, submit = local_owners()
+    handle.delays.append(0.1)
+    first = submit("first")
+    eventually(lambda: handle.puts == 1)
+    others = [submit(n) for n in range(3)]
+    assert [each.result(LONG) for each in (first, *others)] == [["first"], [0], [1], [2]]
+    assert handle.echo.ran == ["first", 0, 1, 2]
+
+
+@pytest.mark.parametrize("window", [4, 100])  # full, and not
+def test_cancelled_requests_leave_the_queue_although_no_other_is_sent(local_owners, window):
+    handle, submit = local_owners(window=window)
+    held = hold(handle, submit)
+    futures = [submit(n) for n in range(3)]
+    eventually(lambda: handle.queued() == 3)
+    assert all(future.cancel() for future in futures)
+    eventually(lambda: handle.queued() == 0)
+    handle.echo.gate.set()
+    assert held.result(LONG) == ["held"]
+    assert submit("next").result(LONG) == ["next"]
+    assert handle.echo.ran == ["held", "next"]

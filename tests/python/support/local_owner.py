@@ -1,0 +1,156 @@
+"""The owner of a RayStreamer in a thread of this process, without a Ray cluster."""
+
+import asyncio
+import concurrent.futures
+import threading
+import types
+
+from ray.exceptions import ActorUnavailableError
+
+from service_streamer._options import Options
+from service_streamer._ray import owner
+from service_streamer._ray.answers import held_until_flush
+from service_streamer._ray.payloads import Loader
+from service_streamer._ray.settings import RaySettings
+from service_streamer._waiting.threads import NativeThread
+
+
+class Ref:
+    """A call of the owner, or an object in the store."""
+
+    def __init__(self):
+        self._future = concurrent.futures.Future()
+
+    def future(self):
+        return self._future
+
+
+class LocalRay:
+    """`get` and `put`, in the place of those of Ray."""
+
+    def __init__(self):
+        self.fetching = lambda: None
+        """called before objects are fetched from the store; may raise"""
+
+    def get(self, refs):
+        if not isinstance(refs, list):
+            return refs.future().result()
+        self.fetching()
+        return [ref.future().result() for ref in refs]
+
+    def put(self, value):
+        ref = Ref()
+        ref.future().set_result(value)
+        return ref
+
+
+class Echo:
+    """In the place of the pool of an owner: returns the items of a batch when the gate is open."""
+
+    def __init__(self, engine, name, packed, options, output_batch, settings, flush):
+        self.gate = threading.Event()
+        self.gate.set()
+        self.ran = []
+        """the items, except large ones"""
+        self._engine = engine
+        self._flush = flush
+        self._thread = NativeThread(self._run, "echo")
+        self._thread.start()
+
+    def _run(self):
+        while batch := self._engine.next_batch(None):
+            payloads = [piece.payload for piece in batch.items]
+            self.ran += [Loader([]).load(each) for each in payloads if type(each) is bytes]
+            self.gate.wait()
+            with held_until_flush():
+                batch.complete(payloads)
+            self._flush()
+
+    def stop(self):
+        self.gate.set()
+        self._thread.join(None)
+
+
+class LocalOwner:
+    """The handle of an owner whose replicas are an `Echo`.
+
+    Args:
+        retries: of the streamer.
+    """
+
+    def __init__(self, retries=1):
+        self.refusals = []
+        """errors that the next calls of put() raise in the client"""
+        self.delays = []
+        """seconds until the next calls of put() arrive"""
+        self.puts = 0
+        """how many calls of put() there were"""
+        self._settings = RaySettings(retries=retries)
+        self._open = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._start()
+
+    @property
+    def echo(self):
+        return self.owner._pool
+
+    def queued(self):
+        return self.owner.engine.stats()["queued_items"]
+
+    def restart(self):
+        """Replace the owner by another one, which knows nothing."""
+        old, lost, self._open = self.owner, self._open, []
+        self._start()
+        for future in lost:
+            if not future.done():
+                future.set_exception(ActorUnavailableError("it is started again", None))
+        self._end(old)
+
+    def close(self):
+        self._end(self.owner)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __getattr__(self, name):
+        def remote(*args):
+            delay = 0
+            if name == "put":
+                self.puts += 1
+                delay = self.delays.pop(0) if self.delays else 0
+                if self.refusals:
+                    raise self.refusals.pop(0)
+            ref = Ref()
+            self._open.append(ref.future())
+            self._in_loop(self._answer(getattr(self.owner, name), args, delay, ref.future()))
+            return ref
+
+        return types.SimpleNamespace(remote=remote)
+
+    async def _answer(self, method, args, delay, future):
+        await asyncio.sleep(delay)
+        answer = await method(*args)
+        if not future.done():
+            future.set_result(answer)
+
+    def _start(self):
+        async def make():
+            options = Options(batch_size=2, policy="greedy")
+            return owner.Owner(b"", "model", options, False, self._settings)
+
+        self.owner = self._in_loop(make()).result()
+
+    def _in_loop(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _end(self, old):
+        async def leave():
+            for client in list(old._clients):
+                await old.leave(client)
+
+        self._in_loop(leave()).result()
+        old.engine.close(False)
+        old.engine.abort()
+        old._pool.stop()
