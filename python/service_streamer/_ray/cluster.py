@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._errors import ClusterError
+from .._errors import ClusterError, StreamerError
 from .._messages import see
+from .._waiting.threads import is_patched
 
 try:
     import ray
@@ -34,8 +35,13 @@ def connect(address: str | None) -> None:
 
     Raises:
         ClusterError: there is no cluster at the address, or this process is connected to another.
+        StreamerError: gevent has patched the threads of this process.
         TypeError, ValueError: the address is invalid.
     """
+    if is_patched("threading"):
+        text = "Ray cannot be used in a process patched by gevent, whose threads it would block"
+        text += ": use workers with threads or asyncio"
+        raise StreamerError(see(text, "a-raystreamer-in-a-process-patched-by-gevent"))
     if address is not None and not isinstance(address, str):
         raise TypeError(f"ray_address must be a str, such as host:port, or None, not {address!r}")
     if address is not None and address not in ("auto", "local"):

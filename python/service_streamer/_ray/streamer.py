@@ -79,6 +79,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
     Raises:
         ImportError: the extra ``ray`` is not installed.
         ClusterError: there is no Ray cluster at the address.
+        StreamerError: gevent has patched this process.
         TypeError, ValueError: a setting is invalid, or the name is in use. The message names it.
         SerializationError: the model cannot be pickled.
 

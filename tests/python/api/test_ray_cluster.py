@@ -2,6 +2,8 @@
 
 import signal
 import socket
+import subprocess
+import sys
 import types
 
 import pytest
@@ -61,6 +63,18 @@ def test_a_name_of_the_head_is_looked_up(connected_to, monkeypatch):
 def test_an_address_of_a_ray_client_says_what_to_do():
     with pytest.raises(ValueError, match=r"'ray://head:10001': .* on a node of the cluster"):
         cluster.connect("ray://head:10001")
+
+
+def test_a_process_patched_by_gevent_is_refused():
+    pytest.importorskip("gevent")
+    program = """
+import gevent.monkey
+gevent.monkey.patch_all()
+from service_streamer import RayStreamer
+RayStreamer(sorted, 8)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "StreamerError: Ray cannot be used in a process patched by gevent" in done.stderr
 
 
 # -------------------------------------------------------------------- the handler of SIGTERM
