@@ -16,6 +16,7 @@ from .._waiting.threads import is_patched
 
 try:
     import ray
+    from ray.exceptions import RayActorError
 except ImportError as error:
     raise ImportError(
         'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`'
@@ -54,6 +55,29 @@ def connect(address: str | None) -> None:
             ray.init(address=address, log_to_driver=False, configure_logging=False)
     except Exception as error:
         raise _unreachable(address, error) from error
+
+
+def connection() -> object:
+    """Return what tells the connection of this process from another one. None: there is none."""
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
+
+
+class Connected:
+    """The methods of an actor, while this process is connected to a cluster.
+
+    A call after ``ray.shutdown()`` would start a cluster: it raises ``RayActorError`` here.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        if not ray.is_initialized():
+            raise RayActorError(error_msg="this process has left the Ray cluster")
+        return getattr(self._actor, name)
 
 
 @contextlib.contextmanager

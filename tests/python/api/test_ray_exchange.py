@@ -14,7 +14,7 @@ from ray.exceptions import ObjectLostError, ObjectStoreFullError
 
 from service_streamer import SerializationError, WorkerLost
 from service_streamer._options import Options
-from service_streamer._ray import owner
+from service_streamer._ray import cluster, owner
 from service_streamer._ray.client import RayClient
 from service_streamer._ray.sent import Submissions
 
@@ -28,6 +28,7 @@ def local_ray(monkeypatch):
     monkeypatch.setattr(ray, "get", local.get)
     monkeypatch.setattr(ray, "put", local.put)
     monkeypatch.setattr(owner, "Pool", Echo)
+    monkeypatch.setattr(cluster, "Connected", lambda actor: actor)
     return local
 
 
