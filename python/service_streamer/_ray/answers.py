@@ -49,7 +49,8 @@ class Answers:
 
     def knows(self, number: int) -> bool:
         """Return True if the request came before."""
-        return number in self._open or number in self._new or number in self._given
+        with self._lock:
+            return number in self._open or number in self._new or number in self._given
 
     @property
     def are_received(self) -> bool:

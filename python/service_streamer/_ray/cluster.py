@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._core import __version__
 from .._errors import ClusterError, StreamerError
 from .._messages import see
 from .._waiting.threads import is_patched
@@ -22,7 +23,8 @@ except ImportError as error:
         'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`'
     ) from error
 
-NAMESPACE = "service_streamer"  # of the actors that other processes find
+PACKAGE = "service_streamer "
+NAMESPACE = PACKAGE + __version__  # of the actors that other processes find
 HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
 HTTP2_SETTINGS = b"\4"  # the type of the frame by which a server of gRPC, as a head is, answers
 PROBE_TIMEOUT = 3.0  # s for the cluster to accept a connection

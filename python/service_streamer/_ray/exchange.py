@@ -107,6 +107,9 @@ class Exchange:
                 while not self._has_room():
                     self.changed.wait_for(lambda: self._has_room() or self._is_asked(), None)
                     self._attend()
+            while not self.ending:  # it is closed, but not all is answered
+                self.changed.wait_for(lambda: self.ending or self._is_asked(), None)
+                self._attend()
         finally:
             self._end_all_if_open()
 
@@ -202,19 +205,17 @@ class Exchange:
             sent = self._open.take_out(number)
             if sent is None:
                 continue
-            if outputs is None:
-                sent.fail(unpack(failure))
-                continue
             try:
-                values = [loader.load(each) for each in outputs]
+                if outputs is None:
+                    sent.fail(unpack(failure))
+                else:
+                    values = [loader.load(each) for each in outputs]
+                    sent.complete([value if self._whole else [value] for value in values])
             except ObjectLostError as error:  # for example, the node with the outputs has died
                 self._renew(sent, error)
-                continue
-            except Exception as error:
+            except BaseException as error:  # unpickling runs code of the user
                 text = f"an output cannot be unpickled here: {type(error).__name__}: {error}"
                 sent.fail(SerializationError(text))
-                continue
-            sent.complete([value if self._whole else [value] for value in values])
         self.changed.notify()
         return [number for number, *_ in every]
 

@@ -65,6 +65,7 @@ class Owner:
         self._retries = settings.retries
         self._clients: dict[bytes, Answers] = {}
         self._numbers = 0  # of clients
+        self._watching = False  # clients that do not call any more will be dropped
         self._called = asyncio.Event()  # by a client
         self._closed = False
         self.engine = make_engine(
@@ -97,6 +98,7 @@ class Owner:
             self._numbers += 1
             answers = Answers(self._numbers, asyncio.get_running_loop())
             self._clients[client] = answers
+            self._watch_clients()
         answers.give_again()
         return answers.token, self._retries
 
@@ -139,9 +141,7 @@ class Owner:
             return None
         answers.forget(received)
         self._called.set()
-        message = await answers.take(PARK)
-        self._drop_gone()
-        return message
+        return await answers.take(PARK)
 
     async def leave(self, client: bytes) -> None:
         """Forget a client, and cancel what it has not got."""
@@ -230,12 +230,19 @@ class Owner:
         for answers in list(self._clients.values()):
             answers.flush()
 
+    def _watch_clients(self) -> None:
+        if not self._watching and self._clients:
+            self._watching = True
+            asyncio.get_running_loop().call_later(PARK, self._drop_gone)
+
     def _drop_gone(self) -> None:
         limit = time.monotonic() - 2 * PARK
         for client, answers in list(self._clients.items()):
             if answers.seen < limit:
                 del self._clients[client]
                 answers.end()
+        self._watching = False
+        self._watch_clients()
 
     def _start_timer(self) -> None:
         self._timer.start()

@@ -58,7 +58,7 @@ def find(name: str) -> Any:
     """Return the handle of the owner with that name.
 
     Raises:
-        ClusterError: there is none.
+        ClusterError: there is none, or another version of this package has started it.
         ValueError: the name is no str.
     """
     check_name(name)
@@ -66,6 +66,13 @@ def find(name: str) -> Any:
         return ray.get_actor(name, namespace=cluster.NAMESPACE)
     except ValueError as error:
         text = f"there is no RayStreamer with name={name!r} in the Ray cluster: start it first"
+        named = ray.util.list_named_actors(all_namespaces=True)
+        others = [each["namespace"] for each in named if each["name"] == name]
+        if versions := [each for each in others if each.startswith(cluster.PACKAGE)]:
+            text = (
+                f"the RayStreamer with name={name!r} is of {' and '.join(sorted(versions))}, and "
+                f"this process has {cluster.NAMESPACE}: install the same version"
+            )
         raise ClusterError(see(text, "clustererror")) from error
 
 

@@ -1,10 +1,13 @@
 """The exchange of a client of a RayStreamer with the owner, without a cluster."""
 
+import asyncio
+import pickle
+import sys
 import threading
 
 import numpy
 import pytest
-from waits import LONG, eventually
+from waits import LONG, eventually, settled
 
 pytest.importorskip("ray")
 
@@ -15,10 +18,20 @@ from ray.exceptions import ObjectLostError, ObjectStoreFullError
 from service_streamer import SerializationError, WorkerLost
 from service_streamer._options import Options
 from service_streamer._ray import cluster, owner
+from service_streamer._ray.answers import NOTHING, Answers
 from service_streamer._ray.client import RayClient
 from service_streamer._ray.sent import Submissions
 
 LARGE = numpy.zeros(100_000)
+
+
+class Exits:
+    """An item whose output ends the thread that unpickles it."""
+
+    def __reduce__(self):
+        return sys.exit, (3,)
+
+
 LOST = ObjectLostError("00" * 28, None, "")
 
 
@@ -40,6 +53,7 @@ def local_owners(local_ray):
     def make(retries=1, window=100):
         handle = LocalOwner(retries)
         client = RayClient(Options(batch_size=1), handle, "streamer", owns=False, window=window)
+        handle.client = client
         made.append((client, handle))
         submissions = Submissions(client.engine, Options(batch_size=1), client.cancel)
         return handle, lambda item, tenant=None: submissions.submit([item], LONG, 0, tenant)
@@ -144,6 +158,45 @@ def test_lost_outputs_are_made_again_as_often_as_allowed_and_no_others(local_own
     assert (held.result(LONG), small.result(LONG)) == (["held"], ["small"])
     assert handle.puts == before + 2
     assert handle.echo.ran == ["held", "small"]
+
+
+def test_an_output_that_ends_the_thread_that_unpickles_it_fails_only_its_request(local_owners):
+    _, submit = local_owners()
+    with pytest.raises(SerializationError, match="cannot be unpickled here: SystemExit: 3"):
+        submit(Exits()).result(LONG)
+    assert submit("next").result(LONG) == ["next"]
+
+
+def test_a_message_that_fails_after_close_is_sent_again(local_owners):
+    handle, submit = local_owners()
+    held = hold(handle, submit)
+    handle.delays.append(60)
+    late = submit("late")
+    eventually(lambda: handle.puts == 2)
+    handle.client.close(True)
+    handle.lose_puts()
+    handle.echo.gate.set()
+    assert (held.result(LONG), late.result(LONG)) == (["held"], ["late"])
+
+
+def test_a_client_that_does_not_call_any_more_is_forgotten(local_owners, monkeypatch):
+    monkeypatch.setattr(owner, "PARK", 0.1)
+    handle, _ = local_owners()
+    ray.get(handle.join.remote(b"it has died"))
+    eventually(lambda: not handle.owner._clients)
+
+
+def test_a_call_that_waits_gets_no_answer_if_the_client_joins_before_it_ends():
+    async def run():
+        answers = Answers(1, asyncio.get_running_loop())
+        lost = asyncio.ensure_future(answers.take(LONG))
+        await settled()
+        answers.refuse(7, [])
+        answers.give_again()
+        assert await lost == NOTHING
+        return await answers.take(LONG)
+
+    assert pickle.loads(asyncio.run(run())[0]) == [(7, None, [])]
 
 
 def test_requests_arrive_in_their_order_if_a_message_is_late(local_owners):

@@ -19,8 +19,10 @@ from service_streamer import (
     StreamerClosed,
     StreamerError,
     WorkerInitError,
+    __version__,
 )
 from service_streamer._errors import WorkerTraceback
+from service_streamer._ray import cluster
 
 
 def test_outputs_are_those_of_the_items_in_their_order(shared_ray_streamer):
@@ -106,6 +108,12 @@ def test_a_name_is_used_once_and_found_only_if_it_is_used(shared_ray_streamer):
         RayStreamer(Various, 8, name="shared")
     with pytest.raises(ClusterError, match="no RayStreamer with name='other' in the Ray cluster"):
         RayStreamer.connect("other")
+
+
+def test_a_client_of_another_version_is_refused(shared_ray_streamer, monkeypatch):
+    monkeypatch.setattr(cluster, "NAMESPACE", "service_streamer 0.0.1")
+    with pytest.raises(ClusterError, match=rf"of service_streamer {__version__}, and .* 0\.0\.1:"):
+        RayStreamer.connect("shared")
 
 
 def test_statistics_and_settings_are_those_of_the_owner(shared_ray_streamer):

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import pickle
 import threading
 import types
 
@@ -10,7 +11,6 @@ from ray.exceptions import ActorUnavailableError
 from service_streamer._options import Options
 from service_streamer._ray import owner
 from service_streamer._ray.answers import held_until_flush
-from service_streamer._ray.payloads import Loader
 from service_streamer._ray.settings import RaySettings
 from service_streamer._waiting.threads import NativeThread
 
@@ -50,8 +50,7 @@ class Echo:
     def __init__(self, engine, name, packed, options, output_batch, settings, flush):
         self.gate = threading.Event()
         self.gate.set()
-        self.ran = []
-        """the items, except large ones"""
+        self._ran = []
         self._engine = engine
         self._flush = flush
         self._thread = NativeThread(self._run, "echo")
@@ -60,11 +59,16 @@ class Echo:
     def _run(self):
         while batch := self._engine.next_batch(None):
             payloads = [piece.payload for piece in batch.items]
-            self.ran += [Loader([]).load(each) for each in payloads if type(each) is bytes]
+            self._ran += [each for each in payloads if type(each) is bytes]
             self.gate.wait()
             with held_until_flush():
                 batch.complete(payloads)
             self._flush()
+
+    @property
+    def ran(self):
+        """The items that it got, except large ones."""
+        return [pickle.loads(each) for each in self._ran]
 
     def stop(self):
         self.gate.set()
@@ -103,13 +107,16 @@ class LocalOwner:
         """Replace the owner by another one, which knows nothing."""
         old, lost, self._open = self.owner, self._open, []
         self._start()
-        for future in lost:
-            if not future.done():
-                future.set_exception(ActorUnavailableError("it is started again", None))
+        self._lose(lost)
         self._end(old)
+
+    def lose_puts(self):
+        """Let the calls of put() fail that have no answer."""
+        self._lose([call for call in self._open if call[0] == "put"])
 
     def close(self):
         self._end(self.owner)
+        self._in_loop(self._cancel_all()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -123,7 +130,7 @@ class LocalOwner:
                 if self.refusals:
                     raise self.refusals.pop(0)
             ref = Ref()
-            self._open.append(ref.future())
+            self._open.append((name, ref.future()))
             self._in_loop(self._answer(getattr(self.owner, name), args, delay, ref.future()))
             return ref
 
@@ -134,6 +141,19 @@ class LocalOwner:
         answer = await method(*args)
         if not future.done():
             future.set_result(answer)
+
+    @staticmethod
+    def _lose(calls):
+        for _, future in calls:
+            if not future.done():
+                future.set_exception(ActorUnavailableError("it is out of reach", None))
+
+    @staticmethod
+    async def _cancel_all():
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self):
         async def make():
