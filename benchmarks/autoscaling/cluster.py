@@ -123,7 +123,7 @@ class Cluster:
         for pod in self.pods:
             self._push(pod)
         self._looked = 0.0
-        self._busy = self._waited = 0.0
+        self._busy = self._full = self._waited = 0.0
         self._taken = 0
 
     def run(self, until: float) -> None:
@@ -161,7 +161,8 @@ class Cluster:
         """Return what an autoscaler may see.
 
         ``queue_time`` is the mean of the requests taken since the last look, or what those that
-        wait will have waited if that is longer. ``busy`` is the mean number of pods at work.
+        wait will have waited if that is longer. ``busy`` is the mean number of pods at work, and
+        ``full`` the same, had all batches been full.
         ``batches`` is how many run, or could run of what waits.
         """
         self.run(now)
@@ -175,9 +176,11 @@ class Cluster:
             "bulk": self.bulk.waiting(now) + sum(pod.bulk for pod in running),
             "queue_time": max(waited, will_wait),
             "busy": self._busy / seconds if seconds else 0.0,
+            "full": self._full / seconds if seconds else 0.0,
             "batches": len(running) + math.ceil(waiting / self.model.batch_size),
         }
-        self._looked, self._busy, self._waited, self._taken = now, 0.0, 0.0, 0
+        self._looked, self._taken = now, 0
+        self._busy = self._full = self._waited = 0.0
         return Look(len(self.pods), metrics)
 
     def pod_seconds(self, end: float) -> float:
@@ -202,6 +205,7 @@ class Cluster:
     def _take(self, pod: Pod, first: int, start: float, cost: float) -> None:
         pod.free = start + cost
         self._busy += cost
+        self._full += (pod.main + pod.bulk) / self.model.capacity
         if pod.main:
             main = self.main
             main.head += pod.main

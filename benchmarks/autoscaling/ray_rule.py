@@ -23,6 +23,6 @@ class RayScaling:
 
     def decide(self, now: float, look: Look) -> int:
         self.due = now + TICK
-        queue_time, busy = look.metrics["queue_time"] or 0.0, look.metrics["busy"] or 0.0
+        queue_time, full = look.metrics["queue_time"] or 0.0, look.metrics["full"] or 0.0
         batches = int(look.metrics["batches"] or 0)
-        return self._scaling.decide(Load(now, queue_time, busy, look.replicas, batches))
+        return self._scaling.decide(Load(now, queue_time, full, look.replicas, batches))

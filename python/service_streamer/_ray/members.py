@@ -6,7 +6,6 @@ Threads of Ray tell that a replica has loaded its model, or that it has died.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -14,19 +13,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import ray
-from ray.exceptions import RayError
-
 from .._errors import ClusterError, WorkerInitError
 from .._processes.init_failure import InitFailure
 from .._waiting.threads import Condition, NativeThread, original
 from . import cluster
+from .ends import PATIENCE, Ends, end_all, kill
 from .log import Log
+from .meter import TICK
 from .obstacles import Obstacles
 from .replica import launch
 from .settings import RaySettings
-
-FINISH_PATIENCE = 5.0  # s for a replica to close what its model has opened
 
 
 @dataclasses.dataclass(eq=False)
@@ -75,15 +71,15 @@ class Members:
         self.changed = Condition()
         """notified when anything here changes"""
         self.closing = False
-        self.every: float | None = None
-        """seconds between two calls of `review`; None: it is not called"""
         self.review: Callable[[], None] = _nothing
-        """called by the thread"""
+        """called by the thread each `TICK`, while `active` returns True"""
+        self.active: Callable[[], bool] = _never
         self._lock = original("_thread", "allocate_lock")()
         self._numbers = itertools.count(1)
         self._all: list[Member] = []
         self._idle: list[Member] = []
         self._obstacles = Obstacles(log)
+        self._ends = Ends(lambda handle: self._tell("finished", None, handle))
         self._events: collections.deque[tuple[str, Member | None, Any]] = collections.deque()
         self._thread = NativeThread(self._supervise, "service-streamer-supervisor")
 
@@ -97,7 +93,7 @@ class Members:
         """End all replicas, and the thread."""
         self.closing = True
         self.changed.notify()
-        self._thread.join(FINISH_PATIENCE + 1)
+        self._thread.join(PATIENCE + 1)
 
     def resize(self, target: int) -> None:
         """Change the number. Does not wait."""
@@ -105,20 +101,20 @@ class Members:
         self._tell("resized", None)
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Block until as many are ready as there should be; False on timeout.
+        """Block until as many are ready as there should be; False on timeout, or at the end.
 
         Raises:
             WorkerInitError: a replica cannot load the model.
             ClusterError: no node has the resources of a replica.
         """
         if not self.changed.wait_for(
-            lambda: self.count(ready=True) >= self.target or self.error() is not None, timeout
+            lambda: self.closing or self._enough() or self.error() is not None, timeout
         ):
             return False
         error = self.error()
-        if error is not None and self.count(ready=True) < self.target:
+        if error is not None and not self._enough():
             raise error
-        return True
+        return self._enough()
 
     def count(self, ready: bool = False) -> int:
         """Return the number of replicas, or of those that have loaded the model."""
@@ -157,12 +153,15 @@ class Members:
 
     def kill(self, member: Member, error: str) -> None:
         """Kill a reserved replica."""
-        _kill(member)
+        kill(member.handle)
         self._tell("died", member, error)
 
     def error(self) -> WorkerInitError | ClusterError | None:
         """Return why no replica can be ready; None: one can."""
         return self._obstacles.error()
+
+    def _enough(self) -> bool:
+        return self.count(ready=True) >= self.target
 
     def _hopeless(self) -> bool:
         return bool(self._obstacles) and self.count(ready=True) == 0
@@ -190,23 +189,33 @@ class Members:
     def _supervise(self) -> None:
         while not self.closing:
             try:
-                self._round()
+                pause = self._round()
             except Exception as error:  # of Ray, as while the head of the cluster restarts
-                self._obstacles.not_started(error)
+                pause = self._obstacles.not_started(error)
             self.changed.notify()
-            self.changed.wait_for(lambda: bool(self._events) or self.closing, self._pause())
-        self._end_all()
+            self.changed.wait_for(functools.partial(self._due, pause is None), pause)
+        end_all(
+            (each.handle for each in self._all if each.ready),
+            (each.handle for each in self._all if not each.ready),
+        )
 
-    def _round(self) -> None:
-        self.review()
+    def _due(self, sleeps: bool) -> bool:
+        return bool(self._events) or self.closing or (sleeps and self.active())
+
+    def _round(self) -> float | None:
+        """Do what is due. Return the seconds until something else is; None: nothing is."""
+        self._ends.review()
         while self._events:
             self._handle(*self._events.popleft())
         self._match()
         self._check_place()
+        if self.active():
+            self.review()
+        return self._pause()
 
     def _handle(self, what: str, member: Member | None, value: Any) -> None:
-        if what == "finished" and member is not None:
-            _kill(member)
+        if what == "finished":
+            self._ends.complete(value)
         if member is None or member not in self._all:
             return
         if what == "loaded" and not member.ended:
@@ -215,14 +224,14 @@ class Members:
             self._died(member, value)
         elif what == "idle":
             self._all.remove(member)
-            self._finish(member)
+            self._ends.begin(member.handle)
 
     def _loaded(self, member: Member, about: str, note: str) -> None:
         self._obstacles.lacks(None)
         if note:
             member.ended = True
             self._all.remove(member)
-            _kill(member)
+            kill(member.handle)
             self._obstacles.failed(InitFailure.from_note(note))
             return
         self._obstacles.loaded()
@@ -253,9 +262,12 @@ class Members:
                 busy = member.ready and member not in self._idle
                 if member in self._idle:
                     self._idle.remove(member)
-            if not busy:  # otherwise it ends when it is given back
+            if not member.ready:  # Ray may still search a node for it
                 self._all.remove(member)
-                self._finish(member)
+                kill(member.handle)
+            elif not busy:  # otherwise it ends when it is given back
+                self._all.remove(member)
+                self._ends.begin(member.handle)
 
     def _start_one(self) -> None:
         handle = launch(self._settings, self._output_batch)
@@ -265,22 +277,10 @@ class Members:
             ref.future().add_done_callback(functools.partial(self._heard, what, member))
         self._all.append(member)
 
-    def _finish(self, member: Member) -> None:
-        """Let a replica close what its model has opened, and end it."""
-        # Ray's thread may not wait for Ray, as a kill does.
-        done = member.handle.finish.remote()
-        done.future().add_done_callback(lambda _: self._tell("finished", member))
-
-    def _end_all(self) -> None:
-        finishing = [each.handle.finish.remote() for each in self._all if each.ready]
-        with contextlib.suppress(RayError):
-            ray.wait(finishing, num_returns=len(finishing) or 1, timeout=FINISH_PATIENCE)
-        for member in self._all:
-            _kill(member)
-
     def _pause(self) -> float | None:
-        """Return the seconds until something is due; None: nothing is."""
-        due = [] if self.every is None else [self.every]
+        due = [TICK] if self.active() else []
+        if (left := self._ends.left()) is not None:
+            due.append(left)
         if self.count() < self.target and (pause := self._obstacles.pause()) is not None:
             due.append(pause)
         if any(not each.ready for each in self._all):
@@ -293,10 +293,9 @@ class Members:
         self._obstacles.lacks(cluster.lacking(self._settings.demand) if late else None)
 
 
-def _kill(member: Member) -> None:
-    with contextlib.suppress(RayError):
-        ray.kill(member.handle)
-
-
 def _nothing() -> None:
     """Review nothing: the number of replicas is constant."""
+
+
+def _never() -> bool:
+    return False

@@ -56,12 +56,14 @@ class Obstacles:
             failure = failure.with_note(f"after {ATTEMPTS} attempts no replica is started")
         self._failure = failure
 
-    def not_started(self, error: Exception) -> None:
-        """Note that Ray could not start a replica. It will be tried again, without a limit."""
+    def not_started(self, error: Exception) -> float:
+        """Note that Ray could not start a replica. Return the seconds until it is tried again."""
         failure = InitFailure(f"Ray could not start a replica: {error!r}")
-        self._start_at = time.monotonic() + BACK_OFF[1]
+        pause = BACK_OFF[1]
+        self._start_at = time.monotonic() + pause
         self._log.failed(failure, self._failures)
         self._failure = failure
+        return pause
 
     def lacks(self, why: str | None) -> None:
         """Note why no node can have a replica; None: one can."""

@@ -21,7 +21,9 @@ from ray.exceptions import RayError
 from .. import _pickle
 
 LARGE = 32 * 1024  # bytes of the buffers of a value, from which on it goes to the object store
-_PLAIN = frozenset((int, float, bool, type(None), str, bytes))
+FETCH = 60.0  # s for an object of the store to arrive; it counts as lost then
+_BYTES = frozenset((bytes, bytearray))
+_PLAIN = frozenset((int, float, bool, type(None), str)) | _BYTES
 
 Payload: TypeAlias = "bytes | tuple[ObjectRef[Any], int]"
 Packed: TypeAlias = "bytes | tuple[int, int]"
@@ -41,10 +43,10 @@ class Store:
         Raises:
             Exception: it cannot be pickled.
         """
-        if type(value) in _PLAIN and (type(value) is not bytes or len(value) < LARGE):
-            return pickle.dumps(value, 5)
-        if type(value) is bytes or type(value) is bytearray:
+        if type(value) in _BYTES and len(value) >= LARGE:
             return self._add(pickle.dumps(type(value)), [pickle.PickleBuffer(value)])
+        if type(value) in _PLAIN:
+            return pickle.dumps(value, 5)
         large: list[pickle.PickleBuffer] = []
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -55,7 +57,11 @@ class Store:
             large.append(buffer)
             return False
 
-        data = _dumps(value, keep)
+        data = _pickle_of(value, keep)
+        if data is None:
+            large.clear()
+            # What it needs of the main module goes along: that of a worker is another one.
+            data = bytes(ray.cloudpickle.dumps(value, protocol=5, buffer_callback=keep))
         return self._add(data, large) if large else data
 
     def put(self) -> ObjectRef[Any] | None:
@@ -112,17 +118,23 @@ def from_message(packed: Iterable[Packed], refs: Sequence[ObjectRef[Any]]) -> li
 def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
     """Return the objects, or a `RayError` in the place of one that cannot be fetched."""
     try:
-        return ray.get(refs) if refs else []
+        return ray.get(refs, timeout=FETCH) if refs else []
+    except RayError:
+        ray.wait(refs, num_returns=len(refs), timeout=FETCH)  # a lost one does not wait
+        return [_fetch_now(ref) for ref in refs]
+
+
+def _fetch_now(ref: ObjectRef[Any]) -> Any:
+    try:
+        return ray.get(ref, timeout=1)
     except RayError as error:
-        if len(refs) == 1:
-            return [error]
-        return [found for ref in refs for found in _fetch([ref])]
+        return error
 
 
-def _dumps(value: Any, keep: Any) -> bytes:
-    """Pickle a value, with what it needs of the main module: that of a worker is another one."""
+def _pickle_of(value: Any, keep: Any) -> bytes | None:
+    """Return the pickle of a value, or None if it refers to the main module."""
     try:
         data = _pickle.dumps(value, keep)
     except (pickle.PicklingError, AttributeError):
-        return bytes(ray.cloudpickle.dumps(value))
-    return data if b"__main__" not in data else bytes(ray.cloudpickle.dumps(value))
+        return None
+    return data if b"__main__" not in data else None

@@ -26,7 +26,7 @@ from .answers import held_until_flush
 from .calls import Gone, call
 from .log import Log
 from .members import Member, Members
-from .meter import TICK, Meter
+from .meter import Meter
 from .scaling import Scaling
 from .settings import RaySettings
 
@@ -77,7 +77,7 @@ class Pool:
         least, most = limits
         members = self.members
         self._scaling = Scaling(least, most, self._settings.target_queue_time)
-        members.review, members.every = self._review, TICK if least < most else None
+        members.review, members.active = self._review, self._is_active
         self._use(max(least, min(most, members.target)))
         with self._lock:
             missing = most - len(self._threads)
@@ -122,7 +122,7 @@ class Pool:
     def _run(self, batch: _core.Batch, member: Member | None) -> None:
         held = [member]  # the replica of this thread, if it has one now
         try:
-            with self._meter.running(), held_until_flush():
+            with held_until_flush():
                 predict = functools.partial(self._predict, held)
                 serve(batch, None, None, predict, self._budget, self._name)
         finally:
@@ -138,7 +138,8 @@ class Pool:
             if member is None:
                 raise NotRun(self.members.error() or WorkerLost("the RayStreamer is closed"))
             try:
-                return call(member.handle, items, self._settings.hang_timeout)
+                with self._meter.running(len(items)):
+                    return call(member.handle, items, self._settings.hang_timeout)
             except GetTimeoutError:
                 text = f"it was killed, because a batch took {self._settings.hang_timeout:g} s"
                 self.members.kill(member, text)
@@ -150,10 +151,15 @@ class Pool:
 
     # ------------------------------------------------------------ the number of replicas
 
+    def _is_active(self) -> bool:
+        """Return True if the number of replicas may have to be changed."""
+        scaling, members = self._scaling, self.members
+        if scaling.least == scaling.most:
+            return False
+        return members.target > scaling.least or not members.any_idle()
+
     def _review(self) -> None:
         """Called by the thread of the members."""
-        if self._scaling.least == self._scaling.most:
-            return
         load = self._meter.load(self._engine.stats(), self.members.count())
         if load is None:
             return

@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 WINDOW = 30.0  # s in which one replica less must have been enough before one is removed
-ENOUGH = 0.8  # of the time that the replicas left would be at work
+ENOUGH = 0.8  # of the time that the replicas left would be at work with full batches
 STEP = 2.0  # the most by which the number is multiplied at once
 
 
@@ -19,8 +19,8 @@ class Load:
     """seconds on any clock"""
     queue_time: float
     """mean seconds that the requests of the last moments waited for a replica, or have waited"""
-    busy: float
-    """mean number of replicas that were at work since the last measurement"""
+    full: float
+    """mean number of replicas that would have been at work, had all batches been full"""
     replicas: int
     """those that there are, including those that are loading"""
     batches: int
@@ -33,8 +33,10 @@ class Scaling:
     It adds replicas as soon as the mean time exceeds the target: in proportion to the excess, at
     most twice as many. There are no more than batches, so the first request does not start all of
     them while the model loads. It removes one after `WINDOW` seconds in which the time was below
-    the target and the others would have been at work less than `ENOUGH` of the time. A step down
-    starts the window again.
+    the target and the others would have been enough. A step down starts the window again.
+
+    Replicas that take small batches are nearly always at work, so that tells nothing of how many
+    would be enough: fewer of them take larger batches. The load in full batches does.
 
     Args:
         least, most: the limits of the number.
@@ -61,16 +63,25 @@ class Scaling:
         self._recent.append(load)
         while self._recent[0].now < load.now - WINDOW:
             self._recent.popleft()
-        fewer = load.replicas - 1
-        quiet = load.now - self._since >= WINDOW
-        if fewer < 1 or not quiet or self._busy() > ENOUGH * fewer:
+        if load.now - self._since < WINDOW or not self._is_spare(load.replicas):
             return self._within(load.replicas)
         self._recent.clear()
         self._since = load.now
-        return self._within(fewer)
+        return self._within(load.replicas - 1)
 
-    def _busy(self) -> float:
-        return sum(load.busy for load in self._recent) / len(self._recent)
+    def _is_spare(self, replicas: int) -> bool:
+        """Return True if one replica less would have been enough."""
+        fewer = replicas - 1
+        full = self._mean("full")
+        if fewer == 0 or full > ENOUGH * fewer:
+            return False
+        # The batches of fewer replicas grow in inverse proportion to the room that is left, and
+        # the time in the queue is that of a batch, divided by the replicas.
+        growth = (replicas - full) / (fewer - full) * replicas / fewer
+        return self._mean("queue_time") * growth <= self._target
+
+    def _mean(self, name: str) -> float:
+        return sum(getattr(load, name) for load in self._recent) / len(self._recent)
 
     def _within(self, number: int) -> int:
         return max(self.least, min(self.most, number))

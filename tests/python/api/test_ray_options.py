@@ -81,8 +81,8 @@ def test_what_listens_but_is_no_head_is_told_at_once(answer):
 # ------------------------------------------------------------------ the rule
 
 
-def decide(rule, now, queue_time=0.0, busy=0.0, replicas=1, batches=100):
-    return rule.decide(Load(now, queue_time, busy, replicas, batches))
+def decide(rule, now, queue_time=0.0, full=0.0, replicas=1, batches=100):
+    return rule.decide(Load(now, queue_time, full, replicas, batches))
 
 
 def test_replicas_are_added_at_once_in_proportion_to_the_time_in_the_queue():
@@ -103,14 +103,20 @@ def test_there_are_no_more_replicas_than_batches():
 
 def test_one_is_removed_when_the_others_were_enough_for_a_while():
     rule = Scaling(1, 8, target=0.1)
-    loads = [decide(rule, now, busy=0.5, replicas=3) for now in range(int(2 * WINDOW) + 1)]
+    loads = [decide(rule, now, full=0.5, replicas=3) for now in range(int(2 * WINDOW) + 1)]
     assert loads.count(2) == 2
     assert loads[: int(WINDOW)] == [3] * int(WINDOW)
 
 
-def test_none_is_removed_while_the_others_would_be_too_busy():
+def test_none_is_removed_while_full_batches_would_keep_the_others_too_busy():
     rule = Scaling(1, 8, target=0.1)
-    assert {decide(rule, now, busy=1.7, replicas=3) for now in range(100)} == {3}
+    assert {decide(rule, now, full=1.7, replicas=3) for now in range(100)} == {3}
+
+
+def test_none_is_removed_while_requests_would_wait_too_long_for_the_others():
+    rule = Scaling(1, 8, target=0.1)
+    assert {decide(rule, now, 0.06, full=1.0, replicas=3) for now in range(100)} == {3}
+    assert 2 in {decide(rule, now, 0.03, full=1.0, replicas=3) for now in range(100, 200)}
 
 
 def test_a_time_above_the_target_starts_the_while_again():
@@ -121,7 +127,21 @@ def test_a_time_above_the_target_starts_the_while_again():
     assert decide(rule, WINDOW + 1, replicas=6) == 6
 
 
+def test_the_cost_of_a_full_batch_is_told_from_smaller_ones():
+    pytest.importorskip("ray")
+    from service_streamer._ray.meter import Costs
+
+    costs = Costs()
+    costs.add(1, 0.011)
+    assert costs.of(64) == pytest.approx(64 * 0.011)  # nothing is known of a gain
+    for items in (1, 2, 3, 2) * 50:
+        costs.add(items, 0.01 + 0.001 * items)
+    assert costs.of(64) == pytest.approx(0.01 + 0.001 * 64, rel=0.01)
+
+
 def test_the_limits_hold():
+    rule = Scaling(1, 4, target=0.1)
+    assert {decide(rule, now, replicas=1) for now in range(100)} == {1}
     rule = Scaling(2, 4, target=0.1)
     assert {decide(rule, now, replicas=2) for now in range(100)} == {2}
     assert decide(rule, 101, 5.0, replicas=4) == 4

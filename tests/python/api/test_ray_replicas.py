@@ -2,8 +2,9 @@
 
 import concurrent.futures
 
+import numpy
 import pytest
-from waits import LONG
+from waits import LONG, eventually
 
 pytest.importorskip("ray")
 
@@ -11,9 +12,10 @@ from ray.exceptions import OwnerDiedError, RayError, RayTaskError
 
 from service_streamer import WorkerLost
 from service_streamer._model_errors import NotRun
-from service_streamer._ray import calls, members, obstacles
+from service_streamer._ray import calls, ends, members, obstacles
 from service_streamer._ray.log import Log
 from service_streamer._ray.members import Members
+from service_streamer._ray.payloads import LARGE, Store
 from service_streamer._ray.settings import RaySettings
 
 
@@ -31,37 +33,85 @@ class Call:
 
 
 class Actor:
-    """A replica that loads its model at once."""
+    """A replica that loads its model at once, or never, and does not finish."""
 
-    def __init__(self):
+    def __init__(self, loads=True):
         loaded = concurrent.futures.Future()
-        loaded.set_result(("", ""))
+        if loads:
+            loaded.set_result(("", ""))
         self.load, self.watch = Call(loaded), Call(concurrent.futures.Future())
+        self.finish = Call(concurrent.futures.Future())
 
 
-def test_replicas_stay_when_ray_cannot_start_another(monkeypatch):
-    healthy, other = Actor(), Actor()
-    launches = iter([healthy, RayError("the head is away"), ValueError("refused"), other])
-    killed = []
+@pytest.fixture
+def replicas_of(monkeypatch):
+    """Makes `Members` whose replicas are given; exceptions are raised instead of a start."""
+    made, killed = [], []
 
-    def launch(*_):
-        made = next(launches)
-        if isinstance(made, Exception):
-            raise made
-        return made
+    def make(launched, number):
+        launches = iter(launched)
 
-    monkeypatch.setattr(members, "launch", launch)
-    monkeypatch.setattr(members, "_kill", lambda member: killed.append(member.handle))
-    monkeypatch.setattr(Members, "_end_all", lambda self: None)
+        def launch(*_):
+            each = next(launches)
+            if isinstance(each, Exception):
+                raise each
+            return each
+
+        monkeypatch.setattr(members, "launch", launch)
+        made.append(Members(b"", 8, False, RaySettings(replicas=number), Log("model")))
+        made[-1].start()
+        return made[-1], killed
+
+    monkeypatch.setattr(members, "kill", killed.append)
+    monkeypatch.setattr(ends, "kill", killed.append)
+    monkeypatch.setattr(members, "end_all", lambda *_: None)
+    yield make
+    for each in made:
+        each.stop()
+
+
+def test_replicas_stay_when_ray_cannot_start_another(replicas_of, monkeypatch):
     monkeypatch.setattr(obstacles, "BACK_OFF", (0.01, 0.01))
-    replicas = Members(b"", 8, False, RaySettings(replicas=2), Log("model"))
-    replicas.start()
-    try:
-        replicas.changed.wait_for(lambda: replicas.count(ready=True) == 2, LONG)
-        assert {replicas.reserve().handle, replicas.reserve().handle} == {healthy, other}
-        assert (killed, replicas.error()) == ([], None)
-    finally:
+    healthy, other = Actor(), Actor()
+    launched = [healthy, RayError("the head is away"), ValueError("refused"), other]
+    replicas, killed = replicas_of(launched, 2)
+    replicas.changed.wait_for(lambda: replicas.count(ready=True) == 2, LONG)
+    assert {replicas.reserve().handle, replicas.reserve().handle} == {healthy, other}
+    assert (killed, replicas.error()) == ([], None)
+
+
+def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of):
+    waiting = Actor(loads=False)
+    replicas, killed = replicas_of([Actor(), waiting], 2)
+    replicas.changed.wait_for(lambda: replicas.count() == 2, LONG)
+    replicas.resize(1)
+    eventually(lambda: killed == [waiting])
+
+
+def test_a_replica_that_blocks_at_its_end_is_killed(replicas_of, monkeypatch):
+    monkeypatch.setattr(ends, "PATIENCE", 0.01)
+    replicas, killed = replicas_of([Actor(), Actor()], 2)
+    replicas.changed.wait_for(lambda: replicas.count(ready=True) == 2, LONG)
+    replicas.resize(1)
+    eventually(lambda: len(killed) == 1)
+
+
+def test_a_wait_for_replicas_ends_when_the_streamer_closes(replicas_of):
+    replicas, _ = replicas_of([Actor(loads=False)], 1)
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(replicas.wait_ready, None)
         replicas.stop()
+        assert waiting.result(LONG) is False
+
+
+def test_large_buffers_go_to_the_store_once():
+    store = Store()
+    assert isinstance(store.pack(bytearray(10)), bytes)
+    assert (store.size, store.put()) == (0, None)
+    assert store.pack(bytearray(LARGE)) == 0
+    assert store.pack(("__main__", numpy.zeros(LARGE, numpy.uint8))) == 1
+    assert store.size == 2 * LARGE
+    assert max(len(data) for data, _ in store._values) < LARGE
 
 
 def test_an_error_in_a_replica_is_not_the_death_of_it(monkeypatch):
