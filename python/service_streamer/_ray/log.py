@@ -1,7 +1,7 @@
 """The log lines about the replicas of one owner.
 
-Their extra fields are listed in docs/guide/monitoring/log-records.md. They are in the log of the owner's
-process, which Ray keeps.
+Their extra fields are listed in docs/guide/monitoring/log-records.md. They are in the log of the
+owner's process, which Ray keeps.
 """
 
 from __future__ import annotations
