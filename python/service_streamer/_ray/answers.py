@@ -116,7 +116,7 @@ class Answers:
             self._loop.call_soon_threadsafe(self._wake)
 
     async def take(self, patience: float) -> Message:
-        """Wait for answers. There are none after `patience` seconds, or if the client calls again."""
+        """Wait for answers; none after `patience` seconds, or if the client calls again."""
         if self._waiter is not None:
             self._wake(False)  # the client does not wait for that call any more
         if not self._new:

@@ -170,8 +170,8 @@ class Submissions:
         try:
             return self._engine.predict(sents, timeout, priority, tenant)
         except BaseException:
-            for sent in sents[:1]:
-                self._cancel(sent)
+            if sents:
+                self._cancel(sents[0])
             raise
 
     def submit(
@@ -204,8 +204,8 @@ class Submissions:
         return getattr(self._engine, name)
 
     def _watched(self, future: Any, sents: list[Sent]) -> Any:
-        for sent in sents[:1]:
-            future.add_done_callback(lambda _: self._cancel(sent))
+        if sents:
+            future.add_done_callback(lambda _: self._cancel(sents[0]))
         return future
 
     def _sents(

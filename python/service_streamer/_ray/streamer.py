@@ -37,7 +37,8 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
     Items and outputs are pickled. Arrays and CPU tensors of 32 KB and more travel through Ray's
     object store. They arrive without a copy, so they are read-only. An output keeps those of its
-    batch in the store: copy it to keep it for long.
+    batch in the store: copy it to keep it for long. An item is pickled after `submit` has returned:
+    do not change it before its output is there.
 
     A replica that dies, also with its node, is replaced. Its batch runs again on another replica,
     ``retries`` times; then its requests raise `WorkerLost`. If the owner dies, Ray starts it again,
