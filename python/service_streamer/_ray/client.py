@@ -28,6 +28,7 @@ from .sent import SentFuture
 QUERY_TIMEOUT = 10.0  # s to wait for statistics and the like
 LEAVE_PAUSE = 0.2  # s between two calls of leave() at close
 CLOSE_PATIENCE = 10.0  # s for the owner to end its replicas, after the requests have ended
+REACH = 2.0  # s, at least, for the owner to answer at close
 
 
 @functools.cache
@@ -95,12 +96,15 @@ class RayClient:
         if self.owns and not self._closed_owner:
             self._closed_owner = True
             self._close_owner(timeout)
+        reach = countdown(CLOSE_PATIENCE if timeout is None else left())
         # A call of leave() may be lost, so it is said until the thread has ended.
-        while not exchange.receiver.join(min(LEAVE_PAUSE, left() or LEAVE_PAUSE)):
-            self._leave()
-            if left() == 0:
+        while not exchange.receiver.join(min(LEAVE_PAUSE, reach() or LEAVE_PAUSE)):
+            if self._is_connected():
+                with contextlib.suppress(RayError, ValueError):
+                    self.owner.leave.remote(exchange.client)
+            if reach() == 0:
                 return False
-        if not all(thread.join(left()) for thread in (exchange.sender, self._timer)):
+        if not all(thread.join(reach()) for thread in (exchange.sender, self._timer)):
             return False
         return callbacks.flush(left())
 
@@ -149,17 +153,13 @@ class RayClient:
         """End the owner, if it has not ended with the connection to its cluster."""
         if not self._is_connected():
             return
+        reach = CLOSE_PATIENCE if timeout is None else max(timeout, REACH)
         patience = None if timeout is None else timeout + CLOSE_PATIENCE
-        self._leave()
         with contextlib.suppress(RayError, ValueError):
+            ray.get(self.owner.leave.remote(self._exchange.client), timeout=reach)
             ray.get(self.owner.close.remote(self._drains, timeout), timeout=patience)
         with contextlib.suppress(RayError, ValueError):
             ray.kill(self.owner)
-
-    def _leave(self) -> None:
-        if self._is_connected():
-            with contextlib.suppress(RayError, ValueError):
-                self.owner.leave.remote(self._exchange.client)
 
     def _is_connected(self) -> bool:
         """Return whether the cluster is that of the start. Ray would connect to another one."""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import ray
 from ray import ObjectRef
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, ObjectFetchTimedOutError, RayError
 
 from .. import _pickle
 
@@ -127,6 +127,8 @@ def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
 def _fetch_now(ref: ObjectRef[Any]) -> Any:
     try:
         return ray.get(ref, timeout=1)
+    except GetTimeoutError:
+        return ObjectFetchTimedOutError(ref.hex(), None, "")
     except RayError as error:
         return error
 
