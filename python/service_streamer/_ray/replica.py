@@ -68,12 +68,12 @@ class Replica:
             return about, InitFailure.of(error, text).note
         return about, ""
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
     def watch(self) -> None:
         """Block until the end, so that the owner hears of it."""
         self._ended.wait()
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """Close what the model has opened, before this process ends."""
         _lifecycle.close_all()

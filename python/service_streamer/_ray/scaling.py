@@ -71,17 +71,15 @@ class Scaling:
 
     def _is_spare(self, replicas: int) -> bool:
         """Return True if one replica less would have been enough."""
-        fewer = replicas - 1
-        full = self._mean("full")
+        fewer, loads = replicas - 1, self._recent
+        full = sum(load.full for load in loads) / len(loads)
+        waited = sum(load.queue_time for load in loads) / len(loads)
         if fewer == 0 or full > ENOUGH * fewer:
             return False
         # The batches of fewer replicas grow in inverse proportion to the room that is left, and
         # the time in the queue is that of a batch, divided by the replicas.
         growth = (replicas - full) / (fewer - full) * replicas / fewer
-        return self._mean("queue_time") * growth <= self._target
-
-    def _mean(self, name: str) -> float:
-        return sum(getattr(load, name) for load in self._recent) / len(self._recent)
+        return waited * growth <= self._target
 
     def _within(self, number: int) -> int:
         return max(self.least, min(self.most, number))

@@ -1,6 +1,7 @@
 """What the owner of a RayStreamer does about errors of Ray, without a cluster."""
 
 import concurrent.futures
+import pickle
 
 import numpy
 import pytest
@@ -11,11 +12,14 @@ pytest.importorskip("ray")
 from ray.exceptions import OwnerDiedError, RayError, RayTaskError
 
 from service_streamer import WorkerLost
+from service_streamer._model import Model
 from service_streamer._model_errors import NotRun
-from service_streamer._ray import calls, ends, members, obstacles
+from service_streamer._pickle import unpack_error
+from service_streamer._ray import calls, ends, members, obstacles, payloads
 from service_streamer._ray.log import Log
 from service_streamer._ray.members import Members
 from service_streamer._ray.payloads import LARGE, Store
+from service_streamer._ray.replica import Replica
 from service_streamer._ray.settings import RaySettings
 
 
@@ -80,7 +84,8 @@ def test_replicas_stay_when_ray_cannot_start_another(replicas_of, monkeypatch):
     assert (killed, replicas.error()) == ([], None)
 
 
-def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of):
+def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of, monkeypatch):
+    monkeypatch.setattr(ends, "PATIENCE", 10 * LONG)
     waiting = Actor(loads=False)
     replicas, killed = replicas_of([Actor(), waiting], 2)
     replicas.changed.wait_for(lambda: replicas.count() == 2, LONG)
@@ -112,6 +117,26 @@ def test_large_buffers_go_to_the_store_once():
     assert store.pack(("__main__", numpy.zeros(LARGE, numpy.uint8))) == 1
     assert store.size == 2 * LARGE
     assert max(len(data) for data, _ in store._values) < LARGE
+
+
+def test_items_of_a_dead_client_fail_alone(monkeypatch):
+    held = {"live": [(pickle.dumps(2), [])]}
+
+    def get(wanted, timeout):
+        for ref in wanted if isinstance(wanted, list) else [wanted]:
+            if ref not in held:
+                raise OwnerDiedError("00" * 28, None, "")
+        return [held[ref] for ref in wanted] if isinstance(wanted, list) else held[wanted]
+
+    monkeypatch.setattr(payloads.ray, "get", get)
+    monkeypatch.setattr(payloads.ray, "wait", lambda *_, **__: None)
+    replica = Replica(output_batch=False)
+    replica.load(pickle.dumps(Model(list)), 8)
+    message = pickle.dumps(([pickle.dumps(1), (0, 0), (1, 0)], [1, 2, 3]))
+    (first, lost, third), _ = pickle.loads(replica.predict(message, ["dead", "live"])[0])
+    assert (pickle.loads(first), pickle.loads(third)) == (1, 2)
+    with pytest.raises(WorkerLost, match="a replica could not fetch an item of the request"):
+        raise unpack_error(lost)
 
 
 def test_an_error_in_a_replica_is_not_the_death_of_it(monkeypatch):

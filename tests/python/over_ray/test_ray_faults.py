@@ -2,20 +2,16 @@
 
 import json
 import os
-import pickle
 import random
 import signal
 import threading
 
 import pytest
 import ray
-from ray_models import HeldBy, Putter, die_of_that, double_slowly
+from ray_models import HeldBy, die_of_that, double_slowly
 from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, StreamerError, WorkerLost
-from service_streamer._model import Model
-from service_streamer._pickle import unpack_error
-from service_streamer._ray.replica import Replica
 
 CALLERS = 8
 
@@ -130,20 +126,6 @@ def test_a_batch_that_kills_each_replica_is_given_up(ray_streamers):
     with pytest.raises(WorkerLost, match=r"a replica died while it had the batch .*, 2 times"):
         streamer.predict(["die"], timeout=2 * LONG)
     assert streamer.predict([1], timeout=2 * LONG) == [1]
-
-
-def test_items_of_a_dead_client_fail_alone(ray_cluster):
-    client = ray.remote(num_cpus=0)(Putter).remote()
-    refs = ray.get(client.put.remote(bytes(1_000_000)))
-    ray.kill(client)
-    replica = Replica(output_batch=False)
-    replica.load(pickle.dumps(Model(list)), 8)
-    items = [pickle.dumps(1), (0, 0)]
-    answer, _ = replica.predict(pickle.dumps((items, [1, 2])), refs)
-    (first, second), _ = pickle.loads(answer)
-    assert pickle.loads(first) == 1
-    with pytest.raises(WorkerLost, match="a replica could not fetch an item of the request"):
-        raise unpack_error(second)
 
 
 def test_a_replica_that_hangs_is_replaced(ray_streamers, tmp_path):

@@ -86,12 +86,3 @@ class Unloadable(ManagedModel):
 
     def predict(self, batch):
         return batch
-
-
-class Putter:
-    """Owns an object in the store of Ray."""
-
-    def put(self, value):
-        import ray
-
-        return [ray.put(value)]
