@@ -91,10 +91,18 @@ def begin_requests() -> None:
 
 def close_all() -> None:
     """Close all backends. Running batches get `EXIT_WAIT` seconds to finish. Runs at exit."""
-    deadline = time.monotonic() + EXIT_WAIT
     for callback in _before_close_all:
         callback()
-    live = _own_backends()
+    close_some(object)
+    for callback in _after_close_all:
+        callback()
+    _core.leave_native_threads()
+
+
+def close_some(kind: type) -> None:
+    """Close the backends of a class, as `close_all` does."""
+    deadline = time.monotonic() + EXIT_WAIT
+    live = [backend for backend in _own_backends() if isinstance(backend, kind)]
     for backend in live:
         backend.close(False)
     for backend in live:
@@ -102,9 +110,6 @@ def close_all() -> None:
             backend.engine.abort()
     for backend in live:
         backend.join(max(0.0, deadline - time.monotonic()))
-    for callback in _after_close_all:
-        callback()
-    _core.leave_native_threads()
 
 
 def is_own(backend: Service) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +20,7 @@ from .._options import Options
 from .._waiting import callbacks
 from .._waiting.threads import NativeThread
 from .._waiting.timeouts import countdown
+from . import cluster
 from .calls import unpack
 from .exchange import PAUSE, Exchange
 from .sent import SentFuture
@@ -25,6 +28,13 @@ from .sent import SentFuture
 QUERY_TIMEOUT = 10.0  # s to wait for statistics and the like
 LEAVE_PAUSE = 0.2  # s between two calls of leave() at close
 CLOSE_PATIENCE = 10.0  # s for the owner to end its replicas, after the requests have ended
+REACH = 2.0  # s, at least, for the owner to answer at close
+
+
+@functools.cache
+def _close_before_ray() -> None:
+    """Close all clients at exit, before Ray shuts down: the hook of Ray is registered already."""
+    atexit.register(_lifecycle.close_some, RayClient)
 
 
 class RayClient:
@@ -63,12 +73,15 @@ class RayClient:
             start=weakly(self._start),
             start_timer=weakly(self._start_timer),
         )
-        self._exchange = Exchange(self.engine, owner, name, window, options.output == "batch")
+        self._connection = cluster.connection()
+        whole = options.output == "batch"
+        self._exchange = Exchange(self.engine, cluster.Connected(owner), name, window, whole)
         self.cancel = self._exchange.cancel
         self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
         self._drains = True
         self._closed_owner = False
         _lifecycle.watch_backend(self)
+        _close_before_ray()
 
     # ---------------------------------------------------------------- as any backend
 
@@ -78,23 +91,20 @@ class RayClient:
 
     def join(self, timeout: float | None) -> bool:
         left = countdown(timeout)
-        exchange, owner = self._exchange, self.owner
+        exchange = self._exchange
         exchange.end()
         if self.owns and not self._closed_owner:
             self._closed_owner = True
-            patience = None if timeout is None else timeout + CLOSE_PATIENCE
-            with contextlib.suppress(RayError, ValueError):
-                owner.leave.remote(exchange.client)
-                ray.get(owner.close.remote(self._drains, timeout), timeout=patience)
-            with contextlib.suppress(RayError, ValueError):
-                ray.kill(owner)
+            self._close_owner(timeout)
+        reach = countdown(CLOSE_PATIENCE if timeout is None else left())
         # A call of leave() may be lost, so it is said until the thread has ended.
-        while not exchange.receiver.join(min(LEAVE_PAUSE, left() or LEAVE_PAUSE)):
-            with contextlib.suppress(RayError, ValueError):
-                owner.leave.remote(exchange.client)
-            if left() == 0:
+        while not exchange.receiver.join(min(LEAVE_PAUSE, reach() or LEAVE_PAUSE)):
+            if self._is_connected():
+                with contextlib.suppress(RayError, ValueError):
+                    self.owner.leave.remote(exchange.client)
+            if reach() == 0:
                 return False
-        if not all(thread.join(left()) for thread in (exchange.sender, self._timer)):
+        if not all(thread.join(reach()) for thread in (exchange.sender, self._timer)):
             return False
         return callbacks.flush(left())
 
@@ -139,6 +149,22 @@ class RayClient:
 
     # ----------------------------------------------------------------------- private
 
+    def _close_owner(self, timeout: float | None) -> None:
+        """End the owner, if it has not ended with the connection to its cluster."""
+        if not self._is_connected():
+            return
+        reach = CLOSE_PATIENCE if timeout is None else max(timeout, REACH)
+        patience = None if timeout is None else timeout + CLOSE_PATIENCE
+        with contextlib.suppress(RayError, ValueError):
+            ray.get(self.owner.leave.remote(self._exchange.client), timeout=reach)
+            ray.get(self.owner.close.remote(self._drains, timeout), timeout=patience)
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(self.owner)
+
+    def _is_connected(self) -> bool:
+        """Return whether the cluster is that of the start. Ray would connect to another one."""
+        return cluster.connection() == self._connection
+
     def _start(self) -> None:
         self._exchange.start()
 
@@ -156,6 +182,9 @@ class RayClient:
         while True:
             if exchange.ending:
                 raise StreamerClosed(closed(self._name))
+            if not self._is_connected():
+                text = f"this process has left the Ray cluster that has {self._name}"
+                raise ClusterError(see(text, "clustererror"))
             try:
                 return ray.get(getattr(self.owner, method).remote(*args), timeout=left())
             except GetTimeoutError:

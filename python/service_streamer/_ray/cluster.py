@@ -8,13 +8,16 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from .._core import __version__
-from .._errors import ClusterError
+from .._errors import ClusterError, StreamerError
 from .._messages import see
+from .._waiting.threads import is_patched
 
 try:
     import ray
+    from ray.exceptions import RayActorError
 except ImportError as error:
     raise ImportError(
         'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`'
@@ -35,8 +38,13 @@ def connect(address: str | None) -> None:
 
     Raises:
         ClusterError: there is no cluster at the address, or this process is connected to another.
+        StreamerError: gevent has patched the threads of this process.
         TypeError, ValueError: the address is invalid.
     """
+    if is_patched("threading"):
+        text = "Ray cannot be used in a process patched by gevent, whose threads it would block"
+        text += ": use workers with threads or asyncio"
+        raise StreamerError(see(text, "a-raystreamer-in-a-process-patched-by-gevent"))
     if address is not None and not isinstance(address, str):
         raise TypeError(f"ray_address must be a str, such as host:port, or None, not {address!r}")
     if address is not None and address not in ("auto", "local"):
@@ -51,13 +59,45 @@ def connect(address: str | None) -> None:
         raise _unreachable(address, error) from error
 
 
+def connection() -> object:
+    """Return what tells the connection of this process from another one. None: there is none."""
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
+
+
+class Connected:
+    """The methods of an actor, while this process is connected to a cluster.
+
+    A call after ``ray.shutdown()`` would start a cluster: it raises ``RayActorError`` here.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        if not ray.is_initialized():
+            raise RayActorError(error_msg="this process has left the Ray cluster")
+        return getattr(self._actor, name)
+
+
 @contextlib.contextmanager
 def _handler_kept() -> Iterator[None]:
-    """Keep what a web server does at SIGTERM: ``ray.init()`` sets a handler that exits at once."""
+    """Keep what this process does at SIGTERM: ``ray.init()`` sets a handler that exits.
+
+    Without a choice of this process it stays, as it lets the exit hooks run.
+    """
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if callable(before) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    is_chosen = before not in (None, signal.SIG_DFL)  # None: not by Python
+    try:
+        yield
+    except BaseException:
+        is_chosen = before is not None
+        raise
+    finally:
+        if is_chosen and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def lacking(demand: Mapping[str, float]) -> str | None:
@@ -77,6 +117,11 @@ def _amounts(amounts: Mapping[str, float]) -> str:
 def _probe(address: str) -> None:
     """Raise at once if no head of a cluster listens: Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
+    if address.startswith("ray://"):
+        raise ValueError(
+            f"ray_address must not be {address!r}: a Ray Client has no access to the object store. "
+            "Run the program on a node of the cluster, as `ray job submit` does"
+        )
     if not separator or not port.isdigit() or "://" in address:
         raise ValueError(f'ray_address must be host:port, "auto" or "local", not {address!r}')
     try:
@@ -90,12 +135,37 @@ def _probe(address: str) -> None:
 
 
 def _check_connected(address: str | None) -> None:
-    """Raise if this process is connected to a cluster that listens at another port."""
+    """Raise if this process is connected to a cluster with another address."""
     here = ray.get_runtime_context().gcs_address
-    _, separator, port = (address or "").rpartition(":")
-    if separator and port != here.rpartition(":")[2]:
+    if address is not None and ":" in address and not _is_same(address, here):
         text = f"this process is connected to the Ray cluster at {here}, and cannot use {address}"
         raise ClusterError(see(f"{text} too: leave out ray_address", "clustererror"))
+
+
+def _is_same(address: str, other: str) -> bool:
+    """Return True if two addresses, each ``host:port``, lead to the same head."""
+    host, _, port = address.rpartition(":")
+    other_host, _, other_port = other.rpartition(":")
+    return port == other_port and (
+        host == other_host or not _machines(host).isdisjoint(_machines(other_host))
+    )
+
+
+def _machines(host: str) -> set[str]:
+    """Return the IP addresses of a host. Those of this machine are one, "here"."""
+    with contextlib.suppress(OSError):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return {"here" if _is_here(family, at) else str(at[0]) for family, _, _, _, at in found}
+    return set()
+
+
+def _is_here(family: int, address: Any) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
 
 
 def _unreachable(address: str | None, error: Exception) -> ClusterError:

@@ -22,7 +22,13 @@ import pickle
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    ObjectLostError,
+    RayActorError,
+    RayError,
+)
 
 from .. import _core
 from .._errors import SerializationError, StreamerClosed, WorkerLost
@@ -30,12 +36,14 @@ from .._messages import closed
 from .._waiting.threads import Condition, NativeThread, original
 from .calls import unpack
 from .outgoing import PACK, Outgoing
+from .owner import PARK
 from .payloads import Loader, Packed, to_message
 from .sent import OpenRequests, Sent
 
 _logger = logging.getLogger("service_streamer")
 
 PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
+ANSWER = 30.0  # s for the owner to answer; then it may be on a node that is cut off
 FORGOTTEN = "it was started again, or had not heard of this client for long"
 
 
@@ -186,7 +194,8 @@ class Exchange:
             while not self.ending:
                 token = self._token
                 try:
-                    message = ray.get(self._owner.take.remote(self.client, token, received))
+                    call = self._owner.take.remote(self.client, token, received)
+                    message = ray.get(call, timeout=PARK + ANSWER)
                 except RayError as error:
                     self._recover(token, error)
                     continue
@@ -245,10 +254,10 @@ class Exchange:
             recovered = self._token != token
             while not recovered and not self.ending:
                 try:
-                    joined = ray.get(self._owner.join.remote(self.client))
+                    joined = ray.get(self._owner.join.remote(self.client), timeout=ANSWER)
                     self._token, self._retries = joined
                     recovered = self._send_again(error)
-                except ActorUnavailableError:
+                except (ActorUnavailableError, GetTimeoutError):
                     self.changed.wait_for(lambda: self.ending, pause)
                     pause = min(longest, 2 * pause)
                 except RayError as ended:
@@ -265,9 +274,9 @@ class Exchange:
             some = numbers[begin : begin + PACK]
             call = self._call_put(self._token, some, [])
             try:
-                if call is not None and not ray.get(call):
+                if call is not None and not ray.get(call, timeout=ANSWER):
                     return False
-            except RayActorError:
+            except (RayActorError, GetTimeoutError):
                 raise
             except RayError as refused:
                 self._refuse(some, refused)

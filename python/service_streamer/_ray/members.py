@@ -19,6 +19,7 @@ from .._waiting.threads import Condition, NativeThread, original
 from . import cluster
 from .ends import PATIENCE, Ends, end_all, kill
 from .log import Log
+from .loops import wait_for
 from .meter import TICK
 from .obstacles import Obstacles
 from .replica import launch
@@ -73,7 +74,7 @@ class Members:
         self.closing = False
         self.review: Callable[[], None] = _nothing
         """called by the thread each `TICK`, while `active` returns True"""
-        self.active: Callable[[], bool] = _never
+        self.active: Callable[[], bool] = lambda: False
         self._lock = original("_thread", "allocate_lock")()
         self._numbers = itertools.count(1)
         self._all: list[Member] = []
@@ -100,19 +101,15 @@ class Members:
         self.target = target
         self._tell("resized", None)
 
-    def wait_ready(self, timeout: float | None) -> bool:
-        """Block until as many are ready as there should be; False on timeout, or at the end.
+    async def wait_ready(self, timeout: float | None) -> bool:
+        """Wait until as many are ready as there should be; False on timeout, or at the end.
 
         Raises:
             WorkerInitError: a replica cannot load the model.
             ClusterError: no node has the resources of a replica.
         """
-        if not self.changed.wait_for(
-            lambda: self.closing or self._enough() or self.error() is not None, timeout
-        ):
-            return False
-        error = self.error()
-        if error is not None and not self._enough():
+        await wait_for(self.changed, self._is_settled, timeout)
+        if (error := self.error()) is not None and not self._enough():
             raise error
         return self._enough()
 
@@ -162,6 +159,9 @@ class Members:
 
     def _enough(self) -> bool:
         return self.count(ready=True) >= self.target
+
+    def _is_settled(self) -> bool:
+        return self.closing or self._enough() or bool(self._obstacles)
 
     def _hopeless(self) -> bool:
         return bool(self._obstacles) and self.count(ready=True) == 0
@@ -295,7 +295,3 @@ class Members:
 
 def _nothing() -> None:
     """Review nothing: the number of replicas is constant."""
-
-
-def _never() -> bool:
-    return False

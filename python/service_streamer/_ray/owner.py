@@ -168,7 +168,7 @@ class Owner:
     async def wait_ready(self, timeout: float | None) -> bool | list[Any]:
         """Wait for the replicas: True, or False on timeout, or a packed error."""
         try:
-            return await asyncio.to_thread(self._pool.members.wait_ready, timeout)
+            return await self._pool.members.wait_ready(timeout)
         except Exception as error:
             return pack(error)
 

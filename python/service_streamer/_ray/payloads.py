@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import ray
 from ray import ObjectRef
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, ObjectFetchTimedOutError, RayError
 
 from .. import _pickle
 
@@ -126,7 +126,9 @@ def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
 
 def _fetch_now(ref: ObjectRef[Any]) -> Any:
     try:
-        return ray.get([ref], timeout=1)[0]
+        return ray.get(ref, timeout=1)
+    except GetTimeoutError:
+        return ObjectFetchTimedOutError(ref.hex(), None, "")
     except RayError as error:
         return error
 

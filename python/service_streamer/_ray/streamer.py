@@ -62,8 +62,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             own GPUs.
         runtime_env: of the actors, as for Ray: packages, files, variables.
         name: under which other processes and jobs `connect`. None: no others do.
-        ray_address: of the cluster: ``host:port``, or "auto" for one on this machine. None: the
-            cluster to which this process is connected, or the one of ``ray.init()``.
+        ray_address: of the cluster: ``host:port``, "auto" for one on this machine, or "local" to
+            start one, unless this process is connected. None: the cluster to which this process
+            is connected, or that of ``ray.init()``.
         placement_timeout: seconds after which requests raise `ClusterError` if no node has the
             resources of a replica. With node autoscaling, the longest start of a node.
         model_init_args, model_init_kwargs: passed to ``init_model``.
@@ -79,6 +80,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
     Raises:
         ImportError: the extra ``ray`` is not installed.
         ClusterError: there is no Ray cluster at the address.
+        StreamerError: gevent has patched this process.
         TypeError, ValueError: a setting is invalid, or the name is in use. The message names it.
         SerializationError: the model cannot be pickled.
 

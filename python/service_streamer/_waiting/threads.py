@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .timeouts import countdown
@@ -179,6 +179,18 @@ class Condition:
                     if entry not in self._waiters:
                         self._waiters.append(entry)
                 waiter.acquire()
+        finally:
+            self._forget(entry)
+
+    @contextlib.contextmanager
+    def woken(self, waiter: Any, predicate: Callable[[], bool]) -> Iterator[None]:
+        """In the block, some thread calls ``waiter.release()`` once the predicate is true."""
+        entry = (predicate, waiter)
+        with self._lock:
+            self._waiters.append(entry)
+        self.notify()
+        try:
+            yield
         finally:
             self._forget(entry)
 

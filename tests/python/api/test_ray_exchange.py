@@ -17,7 +17,7 @@ from ray.exceptions import ObjectLostError, ObjectStoreFullError
 
 from service_streamer import SerializationError, WorkerLost
 from service_streamer._options import Options
-from service_streamer._ray import owner
+from service_streamer._ray import cluster, exchange, owner
 from service_streamer._ray.answers import NOTHING, Answers
 from service_streamer._ray.client import RayClient
 from service_streamer._ray.sent import Submissions
@@ -42,6 +42,7 @@ def local_ray(monkeypatch):
     monkeypatch.setattr(ray, "put", local.put)
     monkeypatch.setattr(ray, "wait", local.wait)
     monkeypatch.setattr(owner, "Pool", Echo)
+    monkeypatch.setattr(cluster, "Connected", lambda actor: actor)
     return local
 
 
@@ -118,6 +119,15 @@ def test_open_requests_are_sent_again_if_the_owner_was_replaced_between_two_call
     go.set()
     assert held.result(LONG) == ["held"]
     assert large.result(LONG)[0].shape == LARGE.shape
+
+
+def test_calls_without_an_answer_are_made_again(local_owners, monkeypatch):
+    monkeypatch.setattr(exchange, "PARK", 0)
+    monkeypatch.setattr(exchange, "ANSWER", 1)
+    handle, submit = local_owners()
+    handle.unanswered += ["join", "take"]
+    assert submit("item").result(LONG) == ["item"]
+    assert handle.unanswered == []
 
 
 def test_open_requests_are_sent_again_if_the_owner_has_forgotten_the_client(local_owners):

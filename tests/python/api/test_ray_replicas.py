@@ -1,7 +1,9 @@
 """What the owner of a RayStreamer does about errors of Ray, without a cluster."""
 
+import asyncio
 import concurrent.futures
 import pickle
+import threading
 
 import numpy
 import pytest
@@ -101,12 +103,24 @@ def test_a_replica_that_blocks_at_its_end_is_killed(replicas_of, monkeypatch):
     eventually(lambda: len(killed) == 1)
 
 
-def test_a_wait_for_replicas_ends_when_the_streamer_closes(replicas_of):
-    replicas, _ = replicas_of([Actor(loads=False)], 1)
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        waiting = executor.submit(replicas.wait_ready, None)
-        replicas.stop()
-        assert waiting.result(LONG) is False
+@pytest.mark.parametrize("end", ["loaded", "closed"])
+def test_clients_that_wait_for_replicas_hold_no_thread(replicas_of, end):
+    actor = Actor(loads=False)
+    replicas, _ = replicas_of([actor], 1)
+
+    async def wait():
+        assert await replicas.wait_ready(0) is False
+        threads = threading.active_count()
+        waiting = [asyncio.create_task(replicas.wait_ready(LONG)) for _ in range(50)]
+        await asyncio.sleep(0)
+        assert threading.active_count() == threads
+        if end == "closed":
+            await asyncio.to_thread(replicas.stop)
+        else:
+            actor.load.future().set_result(("", ""))
+        return set(await asyncio.gather(*waiting))
+
+    assert asyncio.run(wait()) == {end == "loaded"}
 
 
 def test_large_buffers_go_to_the_store_once():
@@ -122,10 +136,12 @@ def test_large_buffers_go_to_the_store_once():
 def test_items_of_a_dead_client_fail_alone(monkeypatch):
     held = {"live": [(pickle.dumps(2), [])]}
 
-    def get(refs, timeout):
-        if "dead" in refs:
+    def get(wanted, timeout):
+        if isinstance(wanted, list):
+            return [get(ref, timeout) for ref in wanted]
+        if wanted not in held:
             raise OwnerDiedError("00" * 28, None, "")
-        return [held[ref] for ref in refs]
+        return held[wanted]
 
     monkeypatch.setattr(payloads.ray, "get", get)
     monkeypatch.setattr(payloads.ray, "wait", lambda *_, **__: None)

@@ -14,8 +14,9 @@ from service_streamer._ray import cluster
 PROGRAM = """
 import os, sys, time
 from ray_models import HeldBy
-from service_streamer import RayStreamer, StreamerError
+from service_streamer import RayStreamer, StreamerError, ThreadedStreamer
 
+ThreadedStreamer(sorted, 1)  # its exit hook runs after that of Ray
 streamer = RayStreamer(HeldBy(sys.argv[2]), 4, num_cpus=0.01, ray_address=sys.argv[1])
 future = streamer.submit(["hold"])
 while not os.path.exists(sys.argv[2] + "/holds"):
@@ -32,6 +33,12 @@ if child == 0:
     os._exit(2)
 assert os.waitpid(child, 0)[1] == 0
 print("forked", flush=True)
+"""
+LEAVE = """
+import ray
+ray.shutdown()
+streamer.close()
+print(type(future.exception()).__name__, ray.is_initialized())
 """
 WAIT = """
 print("waits", flush=True)
@@ -59,7 +66,13 @@ def ray_programs(ray_cluster, tmp_path):
 def test_a_program_ends_and_forks_while_a_request_is_open(ray_programs):
     process = ray_programs(PROGRAM + FORK)
     out, err = process.communicate(timeout=3 * LONG)
-    assert (process.returncode, b"forked" in out) == (0, True), err.decode()
+    assert (process.returncode, b"forked" in out, b"Error" in err) == (0, True, False), err.decode()
+
+
+def test_a_program_that_has_left_the_cluster_closes_its_streamer(ray_programs):
+    process = ray_programs(PROGRAM + LEAVE)
+    out, err = process.communicate(timeout=3 * LONG)
+    assert (process.returncode, out) == (0, b"StreamerClosed False\n"), err.decode()
 
 
 def test_a_program_that_waits_can_be_interrupted(ray_programs):

@@ -6,7 +6,7 @@ import pickle
 import threading
 import types
 
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError
 
 from service_streamer._options import Options
 from service_streamer._ray import owner
@@ -26,25 +26,30 @@ class Ref:
 
 
 class LocalRay:
-    """`get`, `wait` and `put`, in the place of those of Ray."""
+    """`get`, `put` and `wait`, in the place of those of Ray."""
 
     def __init__(self):
         self.fetching = lambda: None
         """called before objects are fetched from the store; may raise"""
+        self._stored = []
 
     def get(self, refs, timeout=None):
-        if not isinstance(refs, list):
-            return refs.future().result()
-        self.fetching()
-        return [ref.future().result() for ref in refs]
-
-    def wait(self, refs, num_returns, timeout):
-        """Do nothing: every object is there, or lost."""
+        if isinstance(refs, list):
+            return [self.get(ref) for ref in refs]
+        if refs in self._stored:
+            self.fetching()
+        try:
+            return refs.future().result(timeout)
+        except concurrent.futures.TimeoutError:
+            raise GetTimeoutError("there is no answer") from None
 
     def put(self, value):
-        ref = Ref()
+        self._stored.append(ref := Ref())
         ref.future().set_result(value)
         return ref
+
+    def wait(self, refs, **_):
+        return refs, []
 
 
 class Echo:
@@ -92,6 +97,8 @@ class LocalOwner:
         """seconds until the next calls of put() arrive"""
         self.puts = 0
         """how many calls of put() there were"""
+        self.unanswered = []
+        """names of methods whose next call does not arrive, as that to a node that is cut off"""
         self._settings = RaySettings(retries=retries)
         self._open = []
         self._loop = asyncio.new_event_loop()
@@ -133,6 +140,9 @@ class LocalOwner:
                 if self.refusals:
                     raise self.refusals.pop(0)
             ref = Ref()
+            if name in self.unanswered:
+                self.unanswered.remove(name)
+                return ref
             self._open.append((name, ref.future()))
             self._in_loop(self._answer(getattr(self.owner, name), args, delay, ref.future()))
             return ref
