@@ -19,6 +19,7 @@ from redis_tools import SLOW, ProcessWorker
 
 from service_streamer import RedisStreamer, RedisWorker, RequestTimeout
 from service_streamer._redis.protocol import GROUP, Keys
+from service_streamer._redis.shards import shard_number
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
 pytestmark = NEEDS_SERVER
@@ -35,7 +36,7 @@ def clients(make):
         found = {}
         while len(found) < shards:
             client = make(shards=shards, **options)
-            found[int.from_bytes(client._backend.client_id, "little") % shards] = client
+            found[shard_number(client._backend.client_id, shards)] = client
         return [found[shard] for shard in range(shards)]
 
     return clients
@@ -158,6 +159,15 @@ def test_the_outputs_of_each_shard_are_streamed_to_its_clients(workers, clients)
     workers(count_to, shards=SHARDS)
     for client in clients():
         assert list(client.stream(5)) == list(range(5))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_outputs_are_streamed_to_a_client_that_has_fewer_shards(workers, make, shards):
+    workers(count_to, shards=SHARDS)
+    client = make(shards=shards)
+    while shard_number(client._backend.client_id, SHARDS) < shards:  # not its own among more
+        client = make(shards=shards)
+    assert list(client.stream(5)) == list(range(5))
 
 
 def test_the_statistics_of_all_shards_are_added(workers, clients, process_gate):
