@@ -58,14 +58,15 @@ class Queue:
             return work()
 
     def fetch(
-        self, connection: Connection, stream: RequestStream, most: int, block_ms: int
+        self, connection: Connection, stream: RequestStream, most: int, block_ms: int | None
     ) -> tuple[list[Any], int]:
-        """Fetch at most `most` new entries; block up to `block_ms` until there is one.
+        """Fetch at most `most` new entries; block up to `block_ms` until there is one. None: do not.
 
         Returns:
             The entries, [name, fields], and the length of the stream including those at workers.
         """
-        read = self._read(stream, most, ("BLOCK", block_ms), b">")
+        block = () if block_ms is None else ("BLOCK", block_ms)
+        read = self._read(stream, most, block, b">")
         found, length = _all_or_raise(connection.pipeline([read, ("XLEN", stream.key)]))
         entries = found[0][1] if found else []
         if stream.suffix:

@@ -18,7 +18,10 @@ from redis_server import NEEDS_SERVER
 from redis_tools import SLOW, ProcessWorker
 
 from service_streamer import RedisStreamer, RedisWorker, RequestTimeout
+from service_streamer._redis.commands import Queue
+from service_streamer._redis.keys import RequestStream
 from service_streamer._redis.protocol import GROUP, Keys
+from service_streamer._redis.room import Room
 from service_streamer._redis.shards import shard_number
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
@@ -46,7 +49,7 @@ def clients(make):
 def lengths(server, prefix):
     """The entries of each shard."""
     redis = server.client()
-    return lambda: [redis.xlen(Keys(prefix, shard).queue) for shard in range(SHARDS)]
+    return lambda shards=SHARDS: [redis.xlen(Keys(prefix, each).queue) for each in range(shards)]
 
 
 def unanswered(worker):
@@ -115,23 +118,65 @@ def test_what_a_killed_worker_had_of_each_shard_is_answered_by_another(
     gate.close()
 
 
-def test_a_worker_has_of_all_shards_together_no_more_than_twice_its_room(
-    workers, clients, lengths, process_gate
+@pytest.mark.parametrize(("batch_size", "shards"), [(BATCH, SHARDS), (1, 8)])
+def test_a_worker_has_of_all_shards_twice_its_room_at_most_or_its_room_and_one_of_each(
+    workers, clients, lengths, process_gate, batch_size, shards
 ):
-    of_all = clients()
-    futures = [client.submit([i]) for client in of_all for i in range(10 * BATCH)]
-    eventually(lambda: lengths() == [10 * BATCH] * SHARDS)
-    full = workers(process_gate, batch_size=BATCH, shards=SHARDS, _claim_after=SLOW)
+    futures = [client.submit([i]) for client in clients(shards) for i in range(10 * BATCH)]
+    eventually(lambda: lengths(shards) == [10 * BATCH] * shards)
+    options = {"batch_size": batch_size, "shards": shards, "_claim_after": SLOW}
+    full = workers(process_gate, **options)
     process_gate.wait_entered()
-    eventually(lambda: sum(unanswered(full)) >= 2 * BATCH)
-    other = workers(batch_size=BATCH, shards=SHARDS, _claim_after=SLOW)
-    held = sum(unanswered(full))
-    eventually(lambda: sum(lengths()) == held)  # the other one answers all that are left
-    assert held <= 2 * 2 * BATCH
+    eventually(lambda: sum(unanswered(full)) >= 2 * batch_size)
+    other = workers(**options)
+    # the other one answers all that are left
+    eventually(lambda: sum(lengths(shards)) == sum(unanswered(full)))
+    assert sum(unanswered(full)) <= 2 * batch_size + max(2 * batch_size, shards)
     assert other.counts.answered > 0
     process_gate.open()
     for future in futures:
         future.result(LONG)
+
+
+class Asker:
+    """What a room sees of the fetcher of a shard that has many requests."""
+
+    stream, workers = RequestStream(b"q", b""), 1
+
+    def __init__(self, room):
+        self.here, self.asked, self.has_more = 0, 0.0, False
+        room.add(self)
+
+    def unanswered_items(self):
+        return self.here
+
+
+def test_reads_that_end_one_after_the_other_bring_no_more_than_twice_the_room():
+    room = Room(64, reserve=0)
+    askers = [Asker(room) for _ in range(8)]
+    parts = [room.items_for(each) for each in askers]  # of reads that wait
+    for each, part in zip(askers, parts, strict=True):  # the next one begins before others end
+        each.here, each.has_more = part, True
+        each.asked, each.has_more = room.items_for(each), False
+    assert sum(each.here + max(each.asked, 0) for each in askers) <= 2 * 128
+
+
+def test_a_read_that_waits_asks_for_no_more_than_the_part_of_its_shard(
+    workers, clients, monkeypatch
+):
+    fetch, waiting, others = Queue.fetch, [], []
+
+    def noting(queue, connection, stream, most, block_ms):
+        (others if block_ms is None else waiting).append(most)
+        return fetch(queue, connection, stream, most, block_ms)
+
+    monkeypatch.setattr(Queue, "fetch", noting)
+    workers(batch_size=BATCH, shards=SHARDS)
+    futures = [client.submit([i]) for client in clients() for i in range(10 * BATCH)]
+    for future in futures:
+        future.result(LONG)
+    assert max(waiting) <= 2 * BATCH // SHARDS
+    assert others
 
 
 def test_shards_with_backlogs_take_turns_and_each_keeps_its_order(
