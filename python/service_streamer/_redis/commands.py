@@ -121,6 +121,14 @@ class Queue:
         entries = [entry for _, fields in notices for entry in fields[1].split()]
         return entries, notices[-1][0] if notices else after
 
+    def consumers(self, connection: Connection, stream: RequestStream) -> int:
+        """Return the number of workers of a stream, with those that died lately. This is quick."""
+        for row in connection.execute("XINFO", "GROUPS", stream.key):
+            group = dict(zip(row[::2], row[1::2], strict=True))
+            if group[b"name"] == GROUP:
+                return int(group[b"consumers"])
+        return 0
+
     def run(
         self, connection: Connection, script: str, stream: RequestStream, *arguments: Any
     ) -> Any:
