@@ -23,6 +23,7 @@ from service_streamer._redis.keys import RequestStream
 from service_streamer._redis.protocol import GROUP, Keys
 from service_streamer._redis.room import Room
 from service_streamer._redis.shards import shard_number
+from service_streamer._waiting.threads import NativeThread
 
 pytest_plugins = ["redis_fixtures", "redis_places"]
 pytestmark = NEEDS_SERVER
@@ -177,6 +178,28 @@ def test_a_read_that_waits_asks_for_no_more_than_the_part_of_its_shard(
         future.result(LONG)
     assert max(waiting) <= 2 * BATCH // SHARDS
     assert others
+
+
+def test_a_worker_that_can_start_no_thread_leaves_all_shards_and_what_it_has(
+    workers, clients, process_gate, monkeypatch
+):
+    """None can be started at the exit of the interpreter, from Python 3.12 on."""
+    worker = workers(process_gate, batch_size=BATCH, shards=SHARDS, _claim_after=SLOW)
+    futures = [client.submit([1]) for client in clients()]
+    process_gate.wait_entered()
+    links = worker.worker._gateway.links
+    eventually(lambda: [len(link.consumer.leases) for link in links] == [1] * SHARDS)
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(NativeThread, "start", refuse)
+    worker.close(drain=False)
+    monkeypatch.undo()
+    assert worker.error is None
+    workers(batch_size=BATCH, shards=SHARDS, _claim_after=5.0)  # all are as idle as that already
+    for future in futures:
+        assert future.result(LONG) == [2]
 
 
 def test_shards_with_backlogs_take_turns_and_each_keeps_its_order(
