@@ -254,6 +254,28 @@ def test_the_statistics_of_all_shards_are_added(workers, clients, process_gate):
         future.result(LONG)
 
 
+def test_while_the_node_of_one_shard_is_down_the_others_go_on(places, workers, clients):
+    place, prefix = places("cluster", nodes=3), "down"
+    all_keys = [Keys(prefix, shard) for shard in range(SHARDS)]
+    workers(server=place, prefix=prefix, shards=SHARDS)
+    of_all = clients(server=place, prefix=prefix)
+    futures = [client.submit([1]) for client in of_all]
+    assert [future.result(LONG) for future in futures] == [[2]] * SHARDS
+    down = place.nodes[-1]
+    down.kill()
+    at = [place.node_of(each) for each in all_keys]
+    others = [client for client, node in zip(of_all, at, strict=True) if node is not down]
+    assert len(others) < SHARDS
+    for number, client in enumerate(others):
+        assert client.submit([number]).result(LONG) == [2 * number]
+    stream = others[0].stats().stream
+    assert (stream.unreachable, len(stream.consumers)) == (SHARDS - len(others), 1)
+    assert "unreachable shard" in others[0].explain()
+    down.start()
+    futures = [client.submit([3]) for client in of_all]
+    assert [future.result(LONG) for future in futures] == [[6]] * SHARDS
+
+
 def test_a_client_with_more_shards_than_the_workers_says_that_none_has_joined(workers, make):
     workers(shards=2)
     make(shards=1).wait_ready(LONG)
