@@ -97,9 +97,13 @@ def test_kills_under_load_lose_nothing_and_double_nothing(places, clients, lefto
         for each, count in zip(callers, before, strict=True):
             eventually(lambda each=each, count=count: each.answered > count or each.failed())
     for each in callers:
-        each.stop()
-    all_keys = [Keys(prefix, shard) for shard in range(SHARDS)]
-    eventually(lambda: not any(place.client(each).xlen(each.queue) for each in all_keys))
+        each.stop()  # each request has ended once
+
+    def is_clean(keys):
+        redis = place.client(keys)
+        return not redis.xlen(keys.queue) and not redis.xpending(keys.queue, GROUP)["pending"]
+
+    eventually(lambda: all(is_clean(Keys(prefix, shard)) for shard in range(SHARDS)))
 
 
 def test_what_a_killed_worker_had_of_each_shard_is_answered_by_another(
@@ -279,14 +283,14 @@ def test_while_the_node_of_one_shard_is_down_the_others_go_on(places, workers, c
 def test_a_client_with_more_shards_than_the_workers_says_that_none_has_joined(workers, make):
     workers(shards=2)
     make(shards=1).wait_ready(LONG)
-    streamer = make(shards=64)  # its own may be one of the two
+    streamer = make(shards=16)  # its own may be one of the two
     with contextlib.suppress(RequestTimeout):
         streamer.predict([1], timeout=0.2)
     assert streamer.stats().stream.consumers == ()
     assert "as many shards" in streamer.explain()
 
 
-@pytest.mark.parametrize("shards", [0, -1, 1.5, "8", True, 65, None])
+@pytest.mark.parametrize("shards", [0, -1, 1.5, "8", True, 17, None])
 def test_a_number_of_shards_that_is_none_is_named(shards):
     with pytest.raises(ValueError, match=f"shards must be .* not {shards!r}"):
         RedisStreamer(shards=shards)
@@ -296,8 +300,8 @@ def test_a_number_of_shards_that_is_none_is_named(shards):
 
 @pytest.mark.parametrize("prefix", ["", "sentiment", "a much longer name of a queue"])
 def test_any_number_of_shards_is_spread_evenly_over_the_hash_slots(prefix):
-    slots = [key_slot(Keys(prefix, shard).queue) for shard in range(64)]
-    for shards, nodes in [(2, 2), (4, 3), (8, 3), (8, 8), (12, 3), (64, 16)]:
+    slots = [key_slot(Keys(prefix, shard).queue) for shard in range(16)]
+    for shards, nodes in [(2, 2), (4, 3), (8, 3), (8, 8), (12, 3), (16, 3), (16, 8)]:
         counts = Counter(slot * nodes // 16384 for slot in slots[:shards])
         assert len(counts) == nodes
         assert max(counts.values()) - min(counts.values()) <= 2
