@@ -60,7 +60,7 @@ class Queue:
     def fetch(
         self, connection: Connection, stream: RequestStream, most: int, block_ms: int | None
     ) -> tuple[list[Any], int]:
-        """Fetch at most `most` new entries; block up to `block_ms` until there is one. None: do not.
+        """Fetch at most `most` new entries. Block up to `block_ms`, if given, until there is one.
 
         Returns:
             The entries, [name, fields], and the length of the stream including those at workers.

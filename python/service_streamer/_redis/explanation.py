@@ -51,8 +51,8 @@ def verdict(stream: StreamStats) -> str:
     waiting = stream.length - stream.pending
     if not stream.consumers:
         return (
-            "No worker has joined the whole queue. Start one with the same broker, prefix and as many shards "
-            "(run_redis_workers_forever, or python -m service_streamer redis-worker)."
+            "No worker has joined the whole queue. Start one with the same broker, prefix and as "
+            "many shards (run_redis_workers_forever, or python -m service_streamer redis-worker)."
         )
     if waiting > 0 and all(map(is_silent, stream.consumers)):
         return (

@@ -65,8 +65,8 @@ class Room:
             if suffix == fetcher.stream.suffix:
                 break
             others += here
-        here += sum(each.asked for each in same)
-        free = max(self._capacity(same) - others, self._reserve) - here
+        asked = sum(each.asked for each in same)
+        free = max(self._capacity(same) - others, self._reserve) - here - asked
         sharing = sum(each.has_more for each in same) if fetcher.has_more else len(same)
         return free / max(1, sharing)  # a fetch may begin meanwhile
 
