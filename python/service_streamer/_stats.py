@@ -114,6 +114,8 @@ class StreamStats:
     """messages to this client that it ignored: malformed, or with a wrong signature"""
     bulk: int = 0
     """entries of a priority below 0, of `length`"""
+    shards: int = 1
+    """shards that were counted; `max_queue` is the limit of each"""
 
 
 @dataclasses.dataclass(frozen=True)

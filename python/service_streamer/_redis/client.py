@@ -60,7 +60,8 @@ class RedisClient:
         )
         self.client_id = os.urandom(16)
         number = shard_number(self.client_id, len(self._shards))
-        self._broker, self._keys = self._shards[number]
+        self._own = self._shards[number]
+        self._broker, self._keys = self._own
         self._signer = Signer(redis_options.secret)
         self._chunk_size = options.batch_size
         self._max_queue = options.max_queue or DEFAULT_MAX_QUEUE
@@ -134,6 +135,14 @@ class RedisClient:
             unsent, values = pair.session.failed, self.engine.stats()
         failed = values["failed"] - unsent
         return {**values, "failed": failed, "broker_errors": unsent, "stream": stream}
+
+    def own_queue(self) -> StreamStats:
+        """Return the statistics of the shard that this client uses. Blocks.
+
+        Raises:
+            BrokerError: the broker cannot be used.
+        """
+        return queue_stats.read([self._own], 0)
 
     def configure(self, change: Mapping[str, Any]) -> None:
         raise NotImplementedError(

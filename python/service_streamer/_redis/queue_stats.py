@@ -40,6 +40,7 @@ def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) ->
         consumers=_of_all_shards(consumers),
         refused=refused,
         bulk=sum(bulk.length for _, bulk in of_shards),
+        shards=len(of_shards),
     )
 
 

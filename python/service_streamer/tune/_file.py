@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-
 _FIRST_LINE = "# Written by service-streamer tune"
 
 

@@ -75,7 +75,11 @@ class Cluster:
         self._moved = {}  # slots to nodes
 
     def client(self, keys):
-        return self._node(self._slot(keys)).client()
+        return self.node(keys).client()
+
+    def node(self, keys):
+        """The server that has these keys now."""
+        return self._node(self._slot(keys))
 
     def moving(self, keys):
         """Move the slot of a prefix to the other one of two nodes; yield at "opened" and "emptied".
