@@ -116,6 +116,8 @@ class StreamStats:
     """entries of a priority below 0, of `length`"""
     unreachable: int = 0
     """shards whose broker is unreachable. Their entries and workers are not counted"""
+    shards: int = 1
+    """shards that were counted; `max_queue` is the limit of each"""
 
 
 @dataclasses.dataclass(frozen=True)

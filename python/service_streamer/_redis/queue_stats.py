@@ -50,6 +50,7 @@ def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) ->
         refused=refused,
         bulk=sum(bulk.length for _, bulk in of_shards),
         unreachable=len(errors),
+        shards=len(of_shards),
     )
 
 

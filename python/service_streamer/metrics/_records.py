@@ -99,6 +99,7 @@ def _counters(stats: StreamerStats, kind: Kind) -> Values:
 def _stream(stream: StreamStats) -> Values:
     return {
         "stream_entries": {"": stream.length},
+        "stream_shards": {"": stream.shards},
         "stream_bulk_entries": {"": stream.bulk},
         "stream_pending_entries": {"": stream.pending},
         "stream_oldest_waiting_seconds": {"": stream.oldest_waiting or 0.0},
