@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 
+import numpy
 import pytest
 import ray
 from ray_models import HeldBy, die_of_that, double_slowly
@@ -46,10 +47,13 @@ class Load:
         rng = random.Random(seed)
         while not self._stop.is_set():
             items = [rng.randrange(1000) for _ in range(rng.choice([1, 1, 3, 20]))]
+            if rng.random() < 0.4:  # these and their outputs go through the store of a process
+                items = [numpy.full(8192, item) for item in items]
             future = self._streamer.submit(items)
             future.add_done_callback(self._ended)
             try:
-                assert future.result(2 * LONG) == [2 * item for item in items]
+                outputs = future.result(2 * LONG)
+                assert numpy.array_equal(outputs, [2 * item for item in items])
             except BaseException as error:
                 self.errors.append(error)
             with self._lock:
@@ -75,6 +79,13 @@ def kill_owner(streamer, rng):
     streamer.wait_ready(3 * LONG)
 
 
+def remove_replica(streamer, rng):
+    streamer.resize(1)
+    eventually(lambda: streamer.stats().workers == 1)
+    streamer.resize(2)
+    streamer.wait_ready(3 * LONG)
+
+
 def run_with_kills(streamer, kill, kills, retries=1):
     rng = random.Random(kills)
     streamer.wait_ready(3 * LONG)
@@ -95,6 +106,12 @@ def test_no_request_is_lost_when_replicas_are_killed(ray_streamers):
 def test_no_request_is_lost_when_the_owner_is_killed(ray_streamers):
     streamer = ray_streamers(double_slowly, 8, replicas=2, worker_timeout=None)
     assert run_with_kills(streamer, kill_owner, 2) == []
+
+
+def test_no_request_is_lost_when_replicas_are_removed(ray_streamers):
+    streamer = ray_streamers(double_slowly, 8, replicas=2, retries=5, worker_timeout=None)
+    assert run_with_kills(streamer, remove_replica, 3) == []
+    assert streamer.stats().worker_restarts == 0
 
 
 @pytest.mark.endurance
