@@ -277,7 +277,7 @@ class Requests(Generic[Item, Result, Piece]):
             return engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
 
         backend = self._backend
-        client = getattr(backend, "client_id", None)  # of a broker
+        client = getattr(backend, "pieces_to", None)  # of a broker
         return opening.begin(submit, item, buffer, engine, backend.remote, client)
 
     def _close_streams(self) -> None:

@@ -114,6 +114,10 @@ class StreamStats:
     """messages to this client that it ignored: malformed, or with a wrong signature"""
     bulk: int = 0
     """entries of a priority below 0, of `length`"""
+    unreachable: int = 0
+    """shards whose broker is unreachable. Their entries and workers are not counted"""
+    shards: int = 1
+    """shards that were counted; `max_queue` is the limit of each"""
 
 
 @dataclasses.dataclass(frozen=True)

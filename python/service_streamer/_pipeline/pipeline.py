@@ -246,7 +246,7 @@ class Pipeline(BaseStreamer):
             return self._bound(future, request)
 
         last = self._streamers[-1]._backend
-        client = getattr(last, "client_id", None)  # of a broker, whose reader knows its own streams
+        client = getattr(last, "pieces_to", None)  # of a broker, whose reader knows its own streams
         owner = self._engine if client is None else last.engine
         return opening.begin(submit, item, buffer, owner, last.remote, client)
 

@@ -21,7 +21,7 @@ from .protocol import Signer
 from .reader import Reader
 from .sender import Sender
 from .session import Session
-from .shards import open_shards, shard_number
+from .shards import open_shards, reader_address, shard_number
 from .stream_client import StreamClient
 
 DEFAULT_MAX_QUEUE = 65_536  # entries in the broker's queue
@@ -60,7 +60,10 @@ class RedisClient:
         )
         self.client_id = os.urandom(16)
         number = shard_number(self.client_id, len(self._shards))
-        self._broker, self._keys = self._shards[number]
+        self._own = self._shards[number]
+        self._broker, self._keys = self._own
+        self.pieces_to = reader_address(self.client_id, number)
+        """where workers send the pieces of streams"""
         self._signer = Signer(redis_options.secret)
         self._chunk_size = options.batch_size
         self._max_queue = options.max_queue or DEFAULT_MAX_QUEUE
@@ -134,6 +137,14 @@ class RedisClient:
             unsent, values = pair.session.failed, self.engine.stats()
         failed = values["failed"] - unsent
         return {**values, "failed": failed, "broker_errors": unsent, "stream": stream}
+
+    def own_queue(self) -> StreamStats:
+        """Return the statistics of the shard that this client uses. Blocks.
+
+        Raises:
+            BrokerError: the broker cannot be used.
+        """
+        return queue_stats.read([self._own], 0)
 
     def configure(self, change: Mapping[str, Any]) -> None:
         raise NotImplementedError(

@@ -58,14 +58,15 @@ class Queue:
             return work()
 
     def fetch(
-        self, connection: Connection, stream: RequestStream, most: int, block_ms: int
+        self, connection: Connection, stream: RequestStream, most: int, block_ms: int | None
     ) -> tuple[list[Any], int]:
-        """Fetch at most `most` new entries; block up to `block_ms` until there is one.
+        """Fetch at most `most` new entries. Block up to `block_ms`, if given, until there is one.
 
         Returns:
             The entries, [name, fields], and the length of the stream including those at workers.
         """
-        read = self._read(stream, most, ("BLOCK", block_ms), b">")
+        block = () if block_ms is None else ("BLOCK", block_ms)
+        read = self._read(stream, most, block, b">")
         found, length = _all_or_raise(connection.pipeline([read, ("XLEN", stream.key)]))
         entries = found[0][1] if found else []
         if stream.suffix:
@@ -119,6 +120,14 @@ class Queue:
         notices = found[0][1] if found else []
         entries = [entry for _, fields in notices for entry in fields[1].split()]
         return entries, notices[-1][0] if notices else after
+
+    def consumers(self, connection: Connection, stream: RequestStream) -> int:
+        """Return the number of workers of a stream, with those that died lately. This is quick."""
+        for row in connection.execute("XINFO", "GROUPS", stream.key):
+            group = dict(zip(row[::2], row[1::2], strict=True))
+            if group[b"name"] == GROUP:
+                return int(group[b"consumers"])
+        return 0
 
     def run(
         self, connection: Connection, script: str, stream: RequestStream, *arguments: Any

@@ -31,6 +31,8 @@ def _queue(stream: StreamStats) -> list[str]:
         first += f"; the oldest was sent {duration(stream.oldest_waiting)} ago"
     if stream.bulk:
         first += f"; {stream.bulk:,} have a priority below 0"
+    if stream.unreachable:
+        first += f"; without {count(stream.unreachable, 'unreachable shard')}"
     lines = [first]
     if stream.consumers:
         lines.append(f"{'workers':<44}{'requests':>10}{'idle':>10}")
@@ -49,8 +51,8 @@ def verdict(stream: StreamStats) -> str:
     waiting = stream.length - stream.pending
     if not stream.consumers:
         return (
-            "No worker has joined. Start one with the same broker, prefix and as many shards "
-            "(run_redis_workers_forever, or python -m service_streamer redis-worker)."
+            "No worker has joined the whole queue. Start one with the same broker, prefix and as "
+            "many shards (run_redis_workers_forever, or python -m service_streamer redis-worker)."
         )
     if waiting > 0 and all(map(is_silent, stream.consumers)):
         return (

@@ -47,7 +47,9 @@ class Fetcher:
         self.workers = 1
         """live workers of the stream, as reported by the lease keeper"""
         self.has_more = False
-        """True if the last fetch got as many entries as it asked for"""
+        """True if the last fetch got as many entries as it asked for, and the next has not begun"""
+        self.asked = 0.0
+        """about how many items a fetch under way asks for, if the last one got all it asked for"""
         self._consumer = consumer
         self._queue = consumer.queue
         self._leases = consumer.leases
@@ -106,15 +108,26 @@ class Fetcher:
         room = self.room()
         if room == 0:
             return
+        if not (self.has_more and self._room.has_shards):
+            self._read(connection, room, self._block_ms)
+            return
+        self.asked, self.has_more = room * self._items_each, False
+        try:  # it asks for more than its part, so it must not wait
+            self._read(connection, room, None)
+        finally:
+            self.asked = 0.0
+            self._consumer.changed.notify()  # what it did not get is free for others
+
+    def _read(self, connection: Connection, room: int, block_ms: int | None) -> None:
         entries, self._length = self._queue.with_group(
             connection,
             self.stream,
-            lambda: self._queue.fetch(connection, self.stream, room, self._block_ms),
+            lambda: self._queue.fetch(connection, self.stream, room, block_ms),
         )
-        self.has_more = len(entries) >= room
         if entries:
             self._consumer.counts.fetched += len(entries)
             self._take(connection, entries)
+        self.has_more = len(entries) >= room
 
     def _touch(self, connection: Connection) -> None:
         self._queue.touch(connection, self.stream)

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import socket
 import time
@@ -24,7 +23,7 @@ from .. import _lifecycle
 from .._errors import BrokerError
 from .._processes.owner import Processes
 from .._waiting.signals import SignalWaiter
-from .._waiting.threads import NativeThread, original
+from .._waiting.threads import original
 from .commands import Queue
 from .protocol import CLAIM_AFTER, Signer
 from .room import Room
@@ -151,22 +150,21 @@ class Gateway:
         return self._drained
 
     def _join(self, deadline: float | None) -> bool:
-        """Join all links at the same time, because each may wait for its node."""
-        drained: list[bool] = []
-
-        def join(link: ShardLink) -> None:
-            drained.append(link.join(deadline))
-
-        first, *others = self.links
-        threads = [
-            NativeThread(functools.partial(join, link), "service-streamer-join") for link in others
-        ]
-        for thread in threads:
-            thread.start()
-        join(first)
-        for thread in threads:
-            thread.join()
-        return len(drained) == len(self.links) and all(drained)
+        """End all links at the same time. No thread helps, because none can start at exit."""
+        for link in self.links:
+            link.take_last()
+        for link in self.links:
+            link.join_fetchers()
+        drained = [link.drain(deadline) for link in self.links]
+        for link in self.links:
+            link.stop_replying()
+        for link in self.links:
+            link.join_replier()
+        for link in self.links:
+            link.leave()
+        for link in self.links:
+            link.join_keeper()
+        return all(drained)
 
     def _draining(self) -> bool:
         return any(link.draining for link in self.links)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from .._messages import wrong_option
 
-MOST_SHARDS = 64  # a power of 2; another one would move the keys
+MOST_SHARDS = 16  # a fetcher that waits for room counts what is here of each, often
+PLACES = 64  # of shards among the slots: a power of 2; another one would move the keys
 SLOTS = 16384  # hash slots of a Redis Cluster
 
 
@@ -91,10 +92,10 @@ def _hash_tag(prefix: bytes, shard: int) -> bytes:
     first = b"ss:" + prefix
     if not shard:
         return first
-    place = int(f"{shard:0{MOST_SHARDS.bit_length() - 1}b}"[::-1], 2)
+    place = int(f"{shard:0{PLACES.bit_length() - 1}b}"[::-1], 2)
     for salt in itertools.count():
         tag = b"ss%d.%d:%b" % (shard, salt, prefix)
-        if (_slot(tag) - _slot(first)) % SLOTS * MOST_SHARDS // SLOTS == place:
+        if (_slot(tag) - _slot(first)) % SLOTS * PLACES // SLOTS == place:
             break
     return tag
 

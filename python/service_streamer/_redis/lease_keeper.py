@@ -129,6 +129,9 @@ class LeaseKeeper:
 
     def _look_after(self, connection: Connection, fetcher: Fetcher) -> None:
         """Claim entries of a stream, and remove its dead consumers, if it is this worker's turn."""
+        if fetcher.workers > TURNS:  # at its last turn; many may have left since
+            most = self._queue.consumers(connection, fetcher.stream)
+            fetcher.workers = min(fetcher.workers, most)
         if random.random() < chance_of_turn(fetcher.workers):
             self._claim(connection, fetcher)
             self._clean(connection, fetcher)

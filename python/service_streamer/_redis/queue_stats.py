@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from .._errors import BrokerError
 from .._stats import ConsumerStats, StreamStats
 from .broker import Broker, Connection
 from .explanation import is_silent
@@ -19,7 +20,7 @@ _OLDEST = "local e = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]; ret
 
 
 def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) -> StreamStats:
-    """Return the statistics of all shards together, on temporary connections.
+    """Return the statistics of all shards together, on temporary connections, one after the other.
 
     Args:
         shards: of the queue.
@@ -27,9 +28,17 @@ def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) ->
         timeout: most seconds for each step of a connection. None: that of the address.
 
     Raises:
-        BrokerError: the broker cannot be used.
+        BrokerError: the broker of no shard can be used.
     """
-    of_shards = [_read_shard(shard, timeout) for shard in shards]
+    of_shards: list[tuple[_Stream, _Stream]] = []
+    errors: list[BrokerError] = []
+    for shard in shards:
+        try:
+            of_shards.append(_read_shard(shard, timeout))
+        except BrokerError as error:
+            errors.append(error)
+    if not of_shards:
+        raise errors[0]
     streams = [stream for shard in of_shards for stream in shard]
     ages = [each.oldest for each in streams if each.oldest is not None]
     consumers = [_merged([*main.consumers, *bulk.consumers]) for main, bulk in of_shards]
@@ -40,6 +49,8 @@ def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) ->
         consumers=_of_all_shards(consumers),
         refused=refused,
         bulk=sum(bulk.length for _, bulk in of_shards),
+        unreachable=len(errors),
+        shards=len(of_shards),
     )
 
 

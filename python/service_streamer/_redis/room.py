@@ -14,7 +14,9 @@ class Sharer(Protocol):
     workers: int
     """live workers of the stream"""
     has_more: bool
-    """True if the last fetch got as many entries as it asked for"""
+    """True if the last fetch got as many entries as it asked for, and the next has not begun"""
+    asked: float
+    """about how many items a fetch under way asks for, if the last one got all it asked for"""
 
     def unanswered_items(self) -> int:
         """Return how many items of the stream are here."""
@@ -44,12 +46,18 @@ class Room:
         """Add a fetcher. Those of main streams are added before those of bulk streams."""
         self._fetchers.setdefault(fetcher.stream.suffix, []).append(fetcher)
 
+    @property
+    def has_shards(self) -> bool:
+        """True if it is divided among several shards."""
+        return any(len(same) > 1 for same in self._fetchers.values())
+
     def items_for(self, fetcher: Sharer) -> float:
         """Return how many items a fetcher may fetch now. Any thread.
 
-        The room is divided among the shards. Those with more than a fetch could take share what
-        the others do not need. Reads that wait at idle shards keep their part, so together the
-        fetchers get at most twice the room.
+        The room is divided among the shards. Those with more than a fetch could take share all that
+        is free. Reads that wait at idle shards keep their part, of at least one entry. So together
+        the fetchers of a kind get at most about twice the room, or the room and an entry of each
+        shard if that is more.
         """
         here, others = 0, 0
         for suffix, same in self._fetchers.items():
@@ -57,9 +65,10 @@ class Room:
             if suffix == fetcher.stream.suffix:
                 break
             others += here
-        free = max(self._capacity(same) - others, self._reserve) - here
+        asked = sum(each.asked for each in same)
+        free = max(self._capacity(same) - others, self._reserve) - here - asked
         sharing = sum(each.has_more for each in same) if fetcher.has_more else len(same)
-        return free / sharing
+        return free / max(1, sharing)  # a fetch may begin meanwhile
 
     def _capacity(self, fetchers: list[Sharer]) -> float:
         workers = max(each.workers for each in fetchers)

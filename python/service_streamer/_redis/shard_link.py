@@ -36,6 +36,9 @@ LAST_PATIENCE = 1.0  # the same for entries that were on their way to a fetcher
 class ShardLink:
     """Runs the threads that connect one shard to an engine. A `Gateway` has one for each shard.
 
+    After `close`, the gateway calls the methods from `take_last` to `join_keeper` in their order,
+    each for all links before the next one. Each may have to wait for the node of its shard.
+
     Args:
         processes: the engine and its workers.
         shard: of the queue.
@@ -62,13 +65,13 @@ class ShardLink:
         """with which one of the threads has ended"""
         self._skip_drain = False
         self._leaving = False
-        self._give_up_at = self._take_until = float("inf")
+        self._take_until = self._reply_until = self._leave_until = float("inf")
         self.consumer = consumer = Consumer(processes, shard, signer, name, claim_after)
         streams = shard.keys.streams
-        self._leaving_connection = consumer.connection(self._must_give_up)
+        self._leaving_connection = consumer.connection(self._must_give_up_leaving)
         self._fetching = [consumer.connection(self._should_stop_fetching) for _ in streams]
         self._taking_last = [consumer.connection(self._should_stop_taking) for _ in streams]
-        self._replying = consumer.connection(self._must_give_up)
+        self._replying = consumer.connection(self._must_give_up_replying)
         self._keeping = consumer.connection(self._should_leave)
         fetchers = [
             Fetcher(consumer, stream, fetching, last, room, self._should_stop_fetching)
@@ -97,33 +100,48 @@ class ShardLink:
             self._started += 1
 
     def close(self, drain: bool) -> None:
-        """Stop fetching; without `drain`, `join` will release unanswered entries. Never blocks."""
+        """Stop fetching; without `drain`, unanswered entries will be released. Never blocks."""
         self._skip_drain = self._skip_drain or not drain
         self.draining = True
         self._changed.notify()
         for each in self._fetching:
             each.connection.interrupt()
 
-    def join(self, deadline: float | None) -> bool:
-        """Wait for the replies, leave the group, and end the threads. Called once.
-
-        Returns False if not all entries were answered in time. Other workers can claim the rest.
-        """
-        *fetchers, replier, keeper = self._threads
+    def take_last(self) -> None:
+        """Begin to end the fetchers. They take what was on its way, within `LAST_PATIENCE`."""
         self._take_until = time.monotonic() + LAST_PATIENCE
+
+    def join_fetchers(self) -> None:
+        """Wait for the fetchers."""
+        *fetchers, _, _ = self._threads
         for fetcher, *connections in zip(fetchers, self._fetching, self._taking_last, strict=True):
-            self._join_thread(fetcher, self._take_until - time.monotonic(), *connections)
-        drained = self._skip_drain or self._drain(deadline)
-        self._give_up_at = time.monotonic() + CLOSE_PATIENCE
+            self._join_thread(fetcher, self._take_until, *connections)
+
+    def drain(self, deadline: float | None) -> bool:
+        """Wait for the answers; return False if not all are sent in time."""
+        return self._skip_drain or self._drain(deadline)
+
+    def stop_replying(self) -> None:
+        """Begin to end the replier."""
+        self._reply_until = time.monotonic() + CLOSE_PATIENCE
         self.consumer.ingress.stop()
-        self._join_thread(replier, CLOSE_PATIENCE, self._replying)
+
+    def join_replier(self) -> None:
+        """Wait for the replier."""
+        self._join_thread(self._threads[-2], self._reply_until, self._replying)
+
+    def leave(self) -> None:
+        """Begin to leave the group. Other workers can claim what is not answered."""
+        self._leave_until = time.monotonic() + CLOSE_PATIENCE
         self._leaving = True
         self._changed.notify()
         self._keeping.connection.interrupt()
-        self._join_thread(keeper, self._give_up_at - time.monotonic(), self._leaving_connection)
+
+    def join_keeper(self) -> None:
+        """Wait until the group is left, and close the connections."""
+        self._join_thread(self._threads[-1], self._leave_until, self._leaving_connection)
         for connection in (*self._connections(), *self._taking_last, self._leaving_connection):
             connection.close()
-        return drained
 
     # -------------------------------------------------------------------- private
 
@@ -142,12 +160,11 @@ class ShardLink:
         return True
 
     def _join_thread(
-        self, thread: NativeThread, patience: float, *connections: RetryingConnection
+        self, thread: NativeThread, until: float, *connections: RetryingConnection
     ) -> None:
-        """Join a thread. After `patience` seconds, interrupt its connections until it ends."""
+        """Join a thread. From the time `until` on, interrupt its connections until it ends."""
         if self._threads.index(thread) >= self._started:
             return
-        until = time.monotonic() + patience
         ended = False
         while not ended:
             if time.monotonic() >= until:
@@ -183,13 +200,16 @@ class ShardLink:
         return guarded
 
     def _should_stop_fetching(self) -> bool:
-        return self.draining or self._must_give_up()
+        return self.draining
 
     def _should_stop_taking(self) -> bool:
         return self._skip_drain or time.monotonic() >= self._take_until
 
     def _should_leave(self) -> bool:
-        return self._leaving or self._must_give_up()
+        return self._leaving
 
-    def _must_give_up(self) -> bool:
-        return time.monotonic() >= self._give_up_at
+    def _must_give_up_replying(self) -> bool:
+        return time.monotonic() >= self._reply_until
+
+    def _must_give_up_leaving(self) -> bool:
+        return time.monotonic() >= self._leave_until

@@ -34,3 +34,13 @@ def open_shards(redis_broker: str, prefix: str, shards: int) -> tuple[Shard, ...
 def shard_number(client: bytes, shards: int) -> int:
     """Return the shard of a client, given by its 16 random bytes."""
     return int.from_bytes(client, "little") % shards
+
+
+def reader_address(client: bytes, shard: int) -> bytes:
+    """Return the address of a client's reply stream: its 16 bytes, and a byte if not shard 0."""
+    return client + bytes([shard]) if shard else client
+
+
+def unpack_reader(address: bytes) -> tuple[bytes, int]:
+    """Return the client and the shard of an address."""
+    return address[:16], int.from_bytes(address[16:], "little")

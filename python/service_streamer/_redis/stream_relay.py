@@ -12,7 +12,7 @@ from .._streams.hub import CLIENT, Address
 from .._streams.listening import Listener
 from .._streams.moving import Kind, Link
 from .protocol import REPLY_EXPIRY_MS, Keys, Signer
-from .shards import Shard, shard_number
+from .shards import Shard, unpack_reader
 from .stream_frames import PIECES, Frame
 from .stream_posting import StreamPoster
 from .stream_receipts import ReceiptReader
@@ -89,12 +89,12 @@ class StreamRelay:
         if kind == Kind.OPEN:
             try:
                 address = Address.unpack(payload[8:])
-                client = bytes.fromhex(address.hub.removeprefix(CLIENT))
-            except ValueError:  # of the request of a damaged or foreign client
+                client, shard = unpack_reader(bytes.fromhex(address.hub.removeprefix(CLIENT)))
+                way = self._ways[shard]
+            except (ValueError, IndexError):  # of the request of a damaged or foreign client
                 link.post(Kind.CLOSED, number)
                 link.flush()
                 return
-            way = self._ways[shard_number(client, len(self._ways))]
             key = way.keys.replies(client)
             route = _Route(link, number, way, key, address.number, payload[:8])
             self._routes[link, number] = self._by_run[route.run] = route

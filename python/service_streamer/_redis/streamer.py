@@ -51,8 +51,8 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         output: "items" or "batch", as for `ThreadedStreamer`.
         key, weight, bucket: as for `ThreadedStreamer`, the same in all clients. The workers have
             ``max_weight`` and the same ``bucket``.
-        shards: the number of parts of the queue. Each client uses one of them at random. A Redis
-            Cluster spreads them over its nodes. The workers have at least as many.
+        shards: the number of parts of the queue, at most 16. Each client uses one of them at
+            random. A Redis Cluster spreads them over its nodes. The workers have at least as many.
         secret: a str or bytes, the same as in the workers. None: messages are not signed.
         options: a TOML file with more of these options, as for `ThreadedStreamer`.
 

@@ -17,7 +17,7 @@ class Address(NamedTuple):
     """The reader of a stream, as the context of its request names it."""
 
     hub: str
-    """the secret of the hub; of a client of a broker `CLIENT` and its id"""
+    """the secret of the hub; of a client of a broker `CLIENT` and its address there"""
     number: int
     """of the stream in its hub"""
     buffer: int

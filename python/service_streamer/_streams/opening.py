@@ -29,7 +29,7 @@ def begin(
         buffer: most pieces that are kept for the reader.
         owner: the engine of the streamer.
         remote: the model is in another process.
-        client: the id of the client if the pieces come through a broker.
+        client: the address of the client if the pieces come through a broker.
     """
     inbox = Inbox(check(buffer), owner)
     hub = this_hub()

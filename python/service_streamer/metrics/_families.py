@@ -20,6 +20,7 @@ _PREFIX = "service_streamer_"
 _GAUGES = (
     *GAUGES,
     Family("stream_entries", "Entries in the queue at the Redis broker."),
+    Family("stream_shards", "Shards of that queue; max_queue_items is the limit of each."),
     Family("stream_bulk_entries", "Entries of that queue of a priority below 0."),
     Family("stream_pending_entries", "Entries of that queue that are at workers."),
     Family("stream_oldest_waiting_seconds", "Age of the oldest entry of that queue."),

@@ -69,13 +69,15 @@ def parts_of(name: str) -> list[str]:
 
 def make_record(stats: StreamerStats, kind: Kind) -> Record:
     """Create the record of a streamer."""
-    stream = None if stats.stream is None else _stream(stats.stream)
+    stream, unreachable = None, kind is Kind.REDIS
+    if stats.stream is not None:
+        stream, unreachable = _stream(stats.stream), stats.stream.unreachable > 0
     return {
         "uptime": stats.uptime,
         "counters": _counters(stats, kind),
         "gauges": gauges(stats, kind),
         "stream": stream,
-        "complete": stream is not None or kind is not Kind.REDIS,
+        "complete": not unreachable,
     }
 
 
@@ -97,6 +99,7 @@ def _counters(stats: StreamerStats, kind: Kind) -> Values:
 def _stream(stream: StreamStats) -> Values:
     return {
         "stream_entries": {"": stream.length},
+        "stream_shards": {"": stream.shards},
         "stream_bulk_entries": {"": stream.bulk},
         "stream_pending_entries": {"": stream.pending},
         "stream_oldest_waiting_seconds": {"": stream.oldest_waiting or 0.0},

@@ -1,22 +1,24 @@
-"""tuned.toml: the options that were found, as constructors take them."""
+"""The files of a search: tuned.toml, with options as constructors take them, and the sample."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+_FIRST_LINE = "# Written by service-streamer tune"
 
-def text_of(comment: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
+
+def text_of(tables: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of the file.
 
     Args:
-        comment: its first line.
         tables: the values by table and name: str, bool, int or float; None is left out.
     """
-    lines = [f"# {comment}"]
+    lines = [_FIRST_LINE]
     for table, values in tables.items():
         lines += ["", f"[{table}]"]
         lines += [
@@ -31,15 +33,21 @@ def write(path: str, text: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
-        file.write(text)
+    part = f"{path}.part"  # of this search alone, which has locked the journal
     try:
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, path)
     except OSError:
-        os.remove(file.name)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(part)
         raise
+
+
+def hash_of(path: str) -> str:
+    """Return a short text that another content of the file would change."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
 def _value(value: str | bool | int | float) -> str:

@@ -28,10 +28,13 @@ def measured(trials: Iterable[Trial]) -> list[Measured]:
 def finalists(trials: Iterable[Trial], slo: float) -> list[Trial]:
     """Return the trials that are worth a second measurement, the best first; at most `FINALISTS`.
 
-    They are those with the largest rates, and of the front one with a low p99. A trial that ended
-    early is one of them if it seems good: the figure that ended it may have been lucky.
+    The first is the one with the largest rate that kept the target. Then come the largest
+    estimates, and one of the front with a low p99. A trial that ended early is one of them if it
+    seems good: the figure that ended it may have been lucky.
     """
-    ordered = sorted((t for t in trials if t.estimate), key=lambda t: -t.estimate)
+    every = [trial for trial in trials if trial.estimate]
+    largest = max((trial.rate for trial in every), default=0.0)
+    ordered = sorted(every, key=lambda trial: (trial.rate < largest, -trial.estimate))
     best, rest = ordered[: FINALISTS - 1], ordered[FINALISTS - 1 :]
     within = [one for one in measured(ordered) if one.point.keeps(slo)]
     on_front = {one.settings for one in pareto_front(within)}

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from .._errors import RequestTimeout
+from typing import cast
+
+from .._errors import BrokerError, RequestTimeout
 from .._processes.streamer import Streamer
 from .._ray.streamer import RayStreamer
+from .._redis.client import RedisClient
 from .._redis.explanation import is_silent
 from .._redis.protocol import CLAIM_AFTER
 from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
 from .._stats import StreamerStats, StreamStats
 from .._streamer import BaseStreamer
+from .._waiting import greenlets
 
 PATIENCE = 0.2  # s for the owner of a client's workers to say why none is ready
 
 
-def of_streamer(streamer: BaseStreamer, stats: StreamerStats, without_workers: bool) -> str:
+def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
     """Return why the workers of a streamer cannot answer.
 
     Args:
         streamer: to check.
         stats: its statistics, just read.
-        without_workers: a `RedisStreamer` needs no worker.
 
     Raises:
         WorkerInitError: no worker can load the model.
         StreamerClosed: the streamer is closed.
-        BrokerError: the Redis broker cannot be used.
         ClusterError: no node of the Ray cluster has what a replica needs.
     """
-    if isinstance(streamer, RedisStreamer):
-        if stats.stream is None:
-            return f"the broker cannot be used: {broker_error(streamer)}"
-        return "" if without_workers else _of_consumers(stats.stream)
     if streamer._engine.closed():
         return "the streamer has stopped: the thread that answers requests has ended"
     if any(worker.state == "ready" for worker in stats.worker_processes):
@@ -44,6 +42,26 @@ def of_streamer(streamer: BaseStreamer, stats: StreamerStats, without_workers: b
     except RequestTimeout:
         return _none_ready(stats) if isinstance(streamer, Streamer) else "the model is loading"
     return ""
+
+
+def of_client(streamer: RedisStreamer, without_workers: bool, share: float | None) -> str:
+    """Return why a `RedisStreamer` gets no answers, or `of_queue`.
+
+    Reads the shard that it uses. It needs no other, and the node of another may be unreachable.
+
+    Args:
+        streamer: to check.
+        without_workers: it needs no worker.
+        share: as for `of_queue`.
+    """
+    client = cast(RedisClient, streamer._backend)
+    try:
+        stream = greenlets.call(client.own_queue)
+    except BrokerError as error:
+        return f"the broker cannot be used: {error}"
+    reason = "" if without_workers else _of_consumers(stream)
+    stats = StreamerStats.from_engine({**client.stats(timeout=0), "stream": stream})
+    return reason or of_queue(stats, share)
 
 
 def of_worker(worker: RedisWorker) -> str:

@@ -21,6 +21,7 @@ class HubTarget:
     kind = "ModelHub"
     label = "ModelHub"
     changes = CHANGES
+    check = None
 
     def __init__(self, hub: ModelHub) -> None:
         self.hub = hub

@@ -88,7 +88,7 @@ class Site:
 
     def ready(self) -> Answer:
         """Answer ``/ready``. Blocks for at most `_snapshots.LIMIT`."""
-        reasons = self._reasons(self._snapshots.get(INTERVAL))
+        reasons = self._reasons(self._snapshots.get(INTERVAL, checks=True))
         ready = not any(reasons.values())
         streamers = {
             name: {"ready": not reason, "reason": reason} for name, reason in reasons.items()

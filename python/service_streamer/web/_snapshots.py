@@ -6,7 +6,7 @@ import concurrent.futures
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ._targets import Look, Target
 
@@ -32,15 +32,19 @@ class Snapshots:
 
     def __init__(self, targets: Mapping[str, Target]) -> None:
         self._limit = LIMIT
-        self._shared = {name: _Shared(target) for name, target in targets.items()}
+        self._shared = {name: _Shared(target.look) for name, target in targets.items()}
+        own = {n: _Shared(target.check) for n, target in targets.items() if target.check}
+        self._checks = {**self._shared, **own}
 
-    def get(self, max_age: float) -> dict[str, Snapshot]:
+    def get(self, max_age: float, *, checks: bool = False) -> dict[str, Snapshot]:
         """Return a snapshot of each target. Blocks at most `LIMIT` seconds.
 
         Args:
             max_age: seconds. A snapshot that is older is taken again.
+            checks: only the reason is needed.
         """
-        requests = {name: each.request(max_age) for name, each in self._shared.items()}
+        shared = self._checks if checks else self._shared
+        requests = {name: each.request(max_age) for name, each in shared.items()}
         until = time.monotonic() + self._limit
         found = {}
         for name, future in requests.items():
@@ -55,8 +59,8 @@ class Snapshots:
 class _Shared:
     """The newest snapshot of one target."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, look: Callable[[], Look]) -> None:
+        self._look = look
         self._lock = threading.Lock()
         self._newest: concurrent.futures.Future[Snapshot] | None = None
         """done, or being taken by a thread"""
@@ -78,7 +82,7 @@ class _Shared:
 
     def _take(self, future: concurrent.futures.Future[Snapshot]) -> None:
         try:
-            look = self._target.look()
+            look = self._look()
         except BaseException as error:  # whatever it is, the next call must try again
             look = Look(None, f"the statistics cannot be read: {error!r}", "")
         future.set_result(Snapshot(look.stats, look.reason, look.verdict, look.models))

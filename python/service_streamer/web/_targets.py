@@ -64,6 +64,10 @@ class Target(Protocol):
     changes: tuple[str, ...]
     """the names of what can be changed"""
 
+    @property
+    def check(self) -> Callable[[], Look] | None:
+        """Do what `look` does, but find only the reason, and block less; None: use `look`."""
+
     def look(self) -> Look:
         """Return its state. May block, and does not raise an Exception."""
 
@@ -110,6 +114,7 @@ class StreamerTarget:
     """
 
     changes = CHANGES
+    check: Callable[[], Look] | None = None
 
     def __init__(
         self, streamer: BaseStreamer, queue_share: float | None, without_workers: bool
@@ -119,17 +124,15 @@ class StreamerTarget:
         self.label = streamer._name()
         self._queue_share = queue_share
         self._without_workers = without_workers
+        if isinstance(streamer, RedisStreamer):
+            self.check = functools.partial(self._check, streamer)
 
     def look(self) -> Look:
         try:
             stats = self.streamer.stats()
         except Exception as error:
             return Look(None, f"the statistics cannot be read: {error}", "")
-        try:
-            reason = health.of_streamer(self.streamer, stats, self._without_workers)
-        except Exception as error:
-            reason = str(error)
-        reason = reason or health.of_queue(stats, self._queue_share)
+        reason = self._reason(stats) if self.check is None else self.check().reason
         return Look(stats, reason, self._verdict(stats))
 
     def closing(self) -> str:
@@ -164,6 +167,20 @@ class StreamerTarget:
             resize()  # all was checked before
         return restart
 
+    def _check(self, streamer: RedisStreamer) -> Look:
+        try:
+            reason = health.of_client(streamer, self._without_workers, self._queue_share)
+        except Exception as error:
+            reason = str(error)
+        return Look(None, reason, "")
+
+    def _reason(self, stats: StreamerStats) -> str:
+        try:
+            reason = health.of_streamer(self.streamer, stats)
+        except Exception as error:
+            reason = str(error)
+        return reason or health.of_queue(stats, self._queue_share)
+
     def _verdict(self, stats: StreamerStats) -> str:
         if isinstance(self.streamer, Pipeline):
             return self.streamer._verdict(stats)
@@ -179,6 +196,7 @@ class WorkerTarget:
 
     kind = "RedisWorker"
     changes = CHANGES
+    check = None
 
     def __init__(self, worker: RedisWorker, queue_share: float | None) -> None:
         self._worker = worker

@@ -143,7 +143,8 @@ HEALTHY = {
     **metric("queue_time_seconds_bucket", "0+100x40", le="+Inf"),
     **metric("queued_items", "50x40"),
     **metric("max_queue_items", "100x40"),
-    **metric("stream_entries", "50x40"),
+    **metric("stream_entries", "200x40"),
+    **metric("stream_shards", "4x40"),
     **metric("stream_oldest_waiting_seconds", "1x40"),
     **metric("workers", "1x40", state="ready", device="0"),
     **metric("workers", "1x40", state="ready", device="1"),
@@ -160,7 +161,7 @@ ALERTS = [
     ("Errors", metric("requests_total", "0+10x40", outcome="rejected")),
     ("QueueTimeHigh", metric("queue_time_seconds_bucket", "0+98x40", le="0.1")),
     ("QueueFull", metric("queued_items", "90x40")),
-    ("QueueFull", metric("stream_entries", "90x40")),
+    ("QueueFull", metric("stream_entries", "360x40")),
     ("WorkersMissing", metric("workers", "_x40", state="ready", device="1")),
     (
         "WorkersMissing",

@@ -13,6 +13,7 @@ from scrapes import scrape
 from waits import eventually
 
 from service_streamer import BrokerError, metrics
+from service_streamer._redis.broker import Broker
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -48,6 +49,19 @@ def test_entries_that_wait_are_seen(make, registry):
     assert found("stream_oldest_waiting_seconds", streamer="one") >= 0
     assert found("stream_pending_entries", streamer="one") == 0
     assert not waiting.done()
+
+
+def test_the_shards_that_can_be_reached_are_seen_while_others_cannot(make, registry):
+    streamer = make(shards=2)
+    broker = streamer._backend._broker
+    streamer._backend._shards = [
+        each if each.broker is broker else each._replace(broker=Broker("127.0.0.1:1", b""))
+        for each in streamer._backend._shards
+    ]
+    metrics.register(streamer, "one", registry)
+    streamer.submit([1])
+    eventually(lambda: scrape(registry)("stream_entries", streamer="one") == 1)
+    assert scrape(registry)("up", streamer="one") == 0
 
 
 def test_what_a_client_knows_is_exported_while_the_broker_is_away(

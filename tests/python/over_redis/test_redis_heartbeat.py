@@ -6,7 +6,9 @@ from waits import eventually
 pytest.importorskip("redis")
 
 from redis_server import NEEDS_SERVER
+from redis_tools import SLOW
 
+from service_streamer._redis import lease_keeper
 from service_streamer._redis.fetcher import Fetcher
 from service_streamer._redis.lease_keeper import chance_of_turn
 from service_streamer._redis.protocol import GROUP
@@ -66,3 +68,25 @@ def test_of_many_workers_about_ten_claim_in_each_round_and_each_has_its_turn():
         [10] * 3
     )
     assert chance_of_turn(10_000) == pytest.approx(1 / 30)
+
+
+@pytest.mark.usefixtures("quick_rounds")
+def test_a_worker_that_is_alone_after_many_have_left_claims_in_its_next_round(
+    workers, client, monkeypatch
+):
+    queue, redis = client.keys.queue, client.redis
+    (future,) = client.send([1])
+    redis.xgroup_create(queue, GROUP, "0")
+    redis.xreadgroup(GROUP, "dead", {queue: ">"})
+    others = [f"worker-{number}" for number in range(100)]
+    for name in others:
+        redis.xgroup_createconsumer(queue, GROUP, name)
+    worker = workers(_claim_after=SLOW).wait_ready(client)
+    main = worker.worker._gateway.links[0]._keeper._fetchers[0]
+    eventually(lambda: main.workers > 100)
+    monkeypatch.setattr(lease_keeper.random, "random", lambda: 0.9)  # never its turn among many
+    for name in others:
+        redis.xgroup_delconsumer(queue, GROUP, name)
+    redis.xclaim(queue, GROUP, "dead", 0, client.entries, idle=2000 * SLOW)
+    assert client.result(future) == [2]
+    eventually(client.is_clean)

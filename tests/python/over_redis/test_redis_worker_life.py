@@ -272,7 +272,7 @@ from process_models import ProcessGate
 from service_streamer import RedisWorker
 
 broker, prefix, folder = sys.argv[1:]
-worker = RedisWorker(ProcessGate.at(folder), 8, redis_broker=broker, prefix=prefix)
+worker = RedisWorker(ProcessGate.at(folder), 8, redis_broker=broker, prefix=prefix, shards=2)
 threading.Thread(target=worker.run_forever, daemon=True).start()
 os.read(0, 1)
 """

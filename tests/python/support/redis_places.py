@@ -62,7 +62,9 @@ class Cluster:
     """Nodes with equal parts of the slots; only the first is known."""
 
     def __init__(self, nodes=2):
-        self.nodes = [RedisServer(cluster_enabled="yes") for _ in range(nodes)]
+        # without the second option, a node that is down stops the others
+        options = {"cluster_enabled": "yes", "cluster_require_full_coverage": "no"}
+        self.nodes = [RedisServer(**options) for _ in range(nodes)]
         self.url = f"redis+cluster://{self.nodes[0].address}"
         bounds = [SLOTS * number // nodes for number in range(nodes + 1)]
         self._starts = bounds[:-1]
@@ -75,7 +77,11 @@ class Cluster:
         self._moved = {}  # slots to nodes
 
     def client(self, keys):
-        return self._node(self._slot(keys)).client()
+        return self.node_of(keys).client()
+
+    def node_of(self, keys):
+        """The server that has these keys now."""
+        return self._node(self._slot(keys))
 
     def moving(self, keys):
         """Move the slot of a prefix to the other one of two nodes; yield at "opened" and "emptied".

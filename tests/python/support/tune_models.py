@@ -4,13 +4,15 @@ import os
 import signal
 import time
 
+from service_streamer import ManagedModel
+
 
 def fast(batch):
     return batch
 
 
 def slow(batch):
-    time.sleep(0.03)
+    time.sleep(0.005)
     return batch
 
 
@@ -18,9 +20,14 @@ def refusing(batch):
     raise ValueError(f"no model for {batch[0]!r}")
 
 
-def dying(batch):
-    os.kill(os.getppid(), signal.SIGKILL)  # the process of the trial
-    return batch
+class Large(ManagedModel):
+    """Its worker takes a while to end, because the system frees much memory."""
+
+    def init_model(self):
+        self.weights = bytearray(b"1") * 300_000_000
+
+    def predict(self, batch):
+        return batch
 
 
 def dying_once(batch):

@@ -51,15 +51,20 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_options_are_written_with_where_they_come_from(tune, tmp_path):
-    code, out, err = tune("fast", "2s")
+def test_after_a_trial_that_died_options_are_written_with_where_they_come_from(
+    tune, tmp_path, tmp_path_factory, monkeypatch
+):
+    monkeypatch.setenv("TUNE_DEATHS", str(tmp_path_factory.mktemp("deaths") / "death"))
+    code, out, err = tune("dying_once", "2s")
     assert code == 0, err
     assert "requests/s" in out
-    assert "trial 2 of 2: batch_size=" in err
+    died, _, rest = err.partition("trial 2 of 2: batch_size=")
+    assert "failed: its process was killed by SIGKILL" in died
+    assert "requests/s" in rest
     assert files(tmp_path) == ["items.json", "tuned.svg", "tuned.toml"]
     written = tomllib.loads((tmp_path / "tuned.toml").read_text())
     assert {"batch_size", "worker_num", "policy"} <= written["options"].keys()
-    assert written["tuned"]["model"] == "tune_models:fast"
+    assert written["tuned"]["model"] == "tune_models:dying_once"
     assert written["tuned"]["slo_p99"] == 2
     assert written["tuned"]["p99"] <= 2
     assert written["tuned"]["throughput"] > 0
@@ -81,21 +86,6 @@ def test_if_all_trials_fail_the_first_reason_is_told(tune, tmp_path):
         "service-streamer: all 2 trials failed: ValueError: no model for 1"
     )
     assert files(tmp_path) == ["items.json"]
-
-
-def test_a_trial_whose_process_dies_fails_with_the_signal(tune):
-    code, _, err = tune("dying", "50ms", "--trials", "1")
-    assert code == 1
-    assert "its process was killed by SIGKILL" in err
-
-
-def test_the_search_goes_on_after_a_trial_that_died(tune, tmp_path, monkeypatch):
-    monkeypatch.setenv("TUNE_DEATHS", str(tmp_path / "death"))
-    code, _, err = tune("dying_once", "2s")
-    assert code == 0, err
-    assert "trial 1 of 2" in err
-    assert "failed: its process was killed by SIGKILL" in err
-    assert (tmp_path / "tuned.toml").exists()
 
 
 @pytest.mark.parametrize(
@@ -121,9 +111,13 @@ def test_a_wrong_sample_is_refused(tune, tmp_path, text, message):
     [
         (["no_such_model", "50ms"], "tune_models:no_such_model: AttributeError"),
         (["fast", "50ms", "--trials", "0"], "--trials must be at least 1, not 0"),
-        (["fast", "50ms", "--seconds", "0"], "--seconds must be more than 0"),
+        (["fast", "50ms", "--seconds", "0"], "--seconds must be a number above 0, not 0"),
+        (["fast", "50ms", "--seconds", "nan"], "--seconds must be a number above 0, not nan"),
+        (["fast", "50ms", "--start-timeout", "inf"], "--start-timeout must be a number above 0"),
         (["fast", "50ms", "--native", "none.pt2"], "--native: none.pt2 does not exist"),
         (["fast", "50ms", "-o", "/no/such/folder/x.toml"], "-o: /no/such/folder does not exist"),
+        (["fast", "50ms", "-o", "/tmp"], "-o: /tmp is a folder"),
+        (["fast", "50ms", "-o", "x.svg"], "-o: x.svg would be the name of the plot"),
     ],
 )
 def test_a_wrong_call_is_refused(tune, tmp_path, arguments, message):
@@ -158,24 +152,25 @@ def process_of_trial(command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_goes_on(number, services, sample, tmp_path):
+def test_a_signal_ends_a_run_and_its_process_and_keeps_the_trials(services, sample, tmp_path):
     output = tmp_path / "tuned.toml"
     command = ("tune", "tune_models:fast", "--sample", sample, "--slo-p99", "2s", "-o", str(output))
-    running = services(*command, *FAST)
-    running.line("trial 1 of 2")
-    trial = process_of_trial(running.process.pid)
-    running.signal(number)
-    assert running.wait() == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    rest = running.process.stderr.read()
-    assert select.select([trial], [], [], LONG)[0], "the process of the trial goes on"
-    os.close(trial)
+
+    def end(line, number):
+        """Start the command, and end it with a signal when it has written a line."""
+        running = services(*command, *FAST)
+        running.line(line)
+        trial = process_of_trial(running.process.pid)
+        running.signal(number)
+        code = running.wait()
+        assert select.select([trial], [], [], LONG)[0], "the process of the trial goes on"
+        os.close(trial)
+        return code, running.process.stderr.read()
+
+    code, rest = end("trial 1 of 2", signal.SIGINT)
+    assert code == 130
+    assert f"interrupted after 1 of 2 trials: {output} has the best so far" in rest
+    assert "batch_size" in tomllib.loads(output.read_text())["options"]
+    code, _ = end("going on after 1 trials", signal.SIGKILL)
+    assert code == -signal.SIGKILL
     assert os.path.exists(f"{output}.journal")
-    if number == signal.SIGINT:
-        assert "interrupted after 1 of 2 trials: the same command goes on" in rest
-        assert "batch_size" in tomllib.loads(output.read_text())["options"]
-    again = services(*command, *FAST)
-    again.line("going on after 1 trials")
-    assert again.wait() == 0, again.process.stderr.read()
-    assert tomllib.loads(output.read_text())["tuned"]["trials"] == 2
-    assert not os.path.exists(f"{output}.journal")

@@ -1,5 +1,6 @@
 """tuned.toml and the plot."""
 
+import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -8,7 +9,7 @@ import pytest
 from service_streamer import Streamer
 from service_streamer._commands.tune import output
 from service_streamer.tune._file import text_of, write
-from service_streamer.tune._front import Measured, pareto_front
+from service_streamer.tune._front import Measured
 from service_streamer.tune._rates import Point
 from service_streamer.tune._space import Settings
 
@@ -29,8 +30,23 @@ def written(settings):
 
 def test_values_come_back_as_they_were():
     values = {"a": 'quote " \\ \n \x7f é 😀', "b": True, "c": 3, "d": 0.05, "e": 1e-9}
-    tables = tomllib.loads(text_of("a comment", {"options": {**values, "none": None}}))
+    tables = tomllib.loads(text_of({"options": {**values, "none": None}}))
     assert tables == {"options": values}
+
+
+def test_a_command_of_several_lines_is_in_the_file():
+    command = "service-streamer tune app:Model --warmup '[1,\n2]'"
+    text = output.tuned(Measured(PYTHON, POINT), {}, command)
+    assert tomllib.loads(text)["tuned"]["command"] == command
+
+
+def test_the_umask_of_the_user_is_kept(tmp_path):
+    before = os.umask(0o077)
+    try:
+        write(str(tmp_path / "tuned.toml"), "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "tuned.toml").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
@@ -58,13 +74,6 @@ def test_the_options_of_a_compiled_model_are_told_apart():
     assert 'NativeModel("m.pt2", workers=2, intra_op_threads=1), options="t.toml"' in output.usage(
         Measured(NATIVE, POINT), "m.pt2", "t.toml"
     )
-
-
-def test_the_front_has_what_nothing_beats_in_both():
-    points = [(100, 0.01), (90, 0.02), (200, 0.02), (200, 0.03), (150, 0.005), (300, float("inf"))]
-    every = [Measured(PYTHON, Point(rate, rate, p99)) for rate, p99 in points]
-    front = [(each.point.throughput, each.point.p99) for each in pareto_front(every)]
-    assert front == [(150, 0.005), (200, 0.02), (300, float("inf"))]
 
 
 def test_the_plot_is_a_picture_with_all_loads_near_the_target():

@@ -14,8 +14,9 @@ from web_clients import BEARER, TOKEN
 
 from service_streamer import RedisWorker
 
-pytest_plugins = ["redis_fixtures", "web_fixtures"]
+pytest_plugins = ["redis_fixtures", "redis_places", "web_fixtures"]
 pytestmark = NEEDS_SERVER
+SHARDS = 4
 
 
 def shown(client):
@@ -67,6 +68,41 @@ def test_a_queue_at_the_broker_counts(serves, make, server, prefix):
     futures = [streamer.submit([number]) for number in range(3)]
     eventually(lambda: shown(client)["stats"]["stream"]["length"] == 3)
     assert client.ready()[0] == 503
+    for future in futures:
+        future.cancel()
+
+
+# ------------------------------------------------------------------------- shards
+
+
+def test_a_client_is_ready_while_a_node_of_other_shards_does_not_answer(serves_asgi, make, places):
+    place = places("cluster", nodes=2)
+    first = place.nodes[0]
+    streamer = make(place, shards=SHARDS)
+    while place.node_of(streamer._backend._keys) is not first:
+        streamer = make(place, shards=SHARDS)
+    client = serves_asgi(streamer, ready_without_workers=True)
+    eventually(lambda: client.ready() == (200, ""))
+    place.nodes[1].freeze()
+    try:
+        eventually(lambda: "did not answer" in shown(client)["reason"])
+        assert client.ready() == (200, "")
+    finally:
+        place.nodes[1].thaw()
+
+
+def test_the_queue_of_a_client_is_that_of_its_shard(serves_asgi, make):
+    streamer, other = (make(max_queue=4, shards=2) for _ in range(2))
+    while other._backend._keys.queue == streamer._backend._keys.queue:
+        other = make(max_queue=4, shards=2)
+    client = serves_asgi(streamer, ready_queue_share=0.5, ready_without_workers=True)
+    futures = [other.submit([number]) for number in range(4)]
+    eventually(lambda: shown(client)["stats"]["stream"]["length"] == 4)
+    assert shown(client)["ready"]
+    assert client.ready() == (200, "")
+    futures += [streamer.submit([number]) for number in range(3)]
+    eventually(lambda: client.ready()[0] == 503)
+    assert client.ready()[1] == "the queue is 75% full: 3 of 4"
     for future in futures:
         future.cancel()
 

@@ -16,12 +16,15 @@ def view(name: str, stream: StreamStats, width: int) -> RenderableType:
     waiting = max(0, stream.length - stream.pending)
     share = stream.pending / stream.length if stream.length else 0.0
     oldest = "-" if stream.oldest_waiting is None else duration(stream.oldest_waiting)
+    shards = count(stream.unreachable, "shard")
+    unreachable = [line("unreachable", shards)] if stream.unreachable else []
     parts: list[RenderableType] = [
         Text(name, style="bold", no_wrap=True, overflow="ellipsis"),
         Text(f"{count(len(stream.consumers), 'worker')} joined", style="dim"),
         "",
         line("requests", f"{waiting:,} waiting, {stream.pending:,} at workers"),
         line("at workers", bar(share, bar_width(width), "green"), f" {share:.0%}"),
+        *unreachable,
         line("oldest", f"sent {oldest} ago" if stream.oldest_waiting is not None else oldest),
     ]
     if stream.consumers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from typing import Any
 
@@ -109,6 +110,10 @@ def run(
     for option, path in (("--native", native), ("-o", os.path.dirname(os.path.abspath(output)))):
         if path is not None and not os.path.exists(path):
             raise CommandError(f"{option}: {path} does not exist")
+    if os.path.isdir(output):
+        raise CommandError(f"-o: {output} is a folder: give the path of a file")
+    if output.endswith(".svg"):
+        raise CommandError(f"-o: {output} would be the name of the plot: give a name in .toml")
     if not isinstance(native_options, dict):
         raise CommandError(f"--native-options must be a JSON object, not {native_options!r}")
     model_options = {
@@ -155,9 +160,9 @@ def _duration(text: str) -> float:
 def _check(**values: Any) -> None:
     for name, value in values.items():
         least = 0 if isinstance(value, float) else 1
-        if value < least or value == 0:
+        if value < least or value == 0 or not math.isfinite(value):
             option = name.replace("_", "-")
-            wanted = "at least 1" if least else "more than 0"
+            wanted = "at least 1" if least else "a number above 0"
             raise CommandError(f"--{option} must be {wanted}, not {value}")
 
 

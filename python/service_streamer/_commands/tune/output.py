@@ -79,11 +79,11 @@ def tuned(best: Measured, about: dict[str, Any], command: str) -> str:
     else:
         about = {**about, "native": None}
     return text_of(
-        f"Written by: {command}",
         {
             "options": best.settings.options(),
             "tuned": {
                 "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
+                "command": command,
                 "machine": machine(),
                 **about,
                 **native,

@@ -17,7 +17,7 @@ from ...tune._space import Settings
 from .trial import LONGEST, Job, ModelNotFoundError
 
 _SLACK = 30.0  # s beyond what a reply should take, on a busy machine
-_END = 5.0  # s for the process to end by itself
+_END = 10.0  # s for the process to end by itself, after its workers
 _SEEDS = itertools.count(1)
 
 
@@ -51,7 +51,8 @@ class TrialProcess:
         self._stdout = cast("IO[bytes]", self._process.stdout)
         try:
             job, settings = dataclasses.asdict(self._job), dataclasses.asdict(self._settings)
-            answer = self._ask({"job": job, "settings": settings}, self._job.start_timeout)
+            expected = self._job.start_timeout + 2 * self._job.timeout  # it tries two requests
+            answer = self._ask({"job": job, "settings": settings}, expected)
             if not answer.get("found", True):
                 raise ModelNotFoundError(answer["error"])
             if "error" in answer:

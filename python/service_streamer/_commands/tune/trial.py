@@ -2,7 +2,7 @@
 
 It reads its job and then one load a line from stdin, and answers each with a line on what was its
 stdout. Whatever else is printed goes to stderr. It ends when its stdin does, so no trial outlives
-the command, however that has ended.
+the command, however that has ended. Its workers end before it, so the next trial has their memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ... import _lifecycle
 from ..._processes.streamer import Streamer
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
@@ -33,6 +34,7 @@ _WARM_UP = 0.25  # of the measured time
 _REQUESTS_IN_TURN = 5  # of one client: the least time of a load
 _REQUESTS = 200  # that an open loop should have, so that its p99 means something
 LONGEST = 4  # times the measured time, for that
+_LEAST_TIMEOUT = 10.0  # s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +60,11 @@ class Job:
     """cuda_devices, mp_start_method"""
     start_timeout: float = 120.0
     """seconds until the workers are ready"""
-    timeout: float = 10.0
-    """seconds after which a request fails"""
+
+    @property
+    def timeout(self) -> float:
+        """The seconds after which a request fails: one that is just late does not."""
+        return max(_LEAST_TIMEOUT, 2 * self.slo)
 
     def about(self) -> dict[str, Any]:
         """Return what an interrupted search must have in common with one that goes on."""
@@ -96,7 +101,10 @@ def main() -> None:
 def _read(lines: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
-    os._exit(0)  # the command has ended, or needs the trial no more
+    try:
+        _lifecycle.close_all()  # the command has ended, or needs the trial no more
+    finally:
+        os._exit(0)
 
 
 class _Trial:

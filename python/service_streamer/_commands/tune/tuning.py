@@ -11,7 +11,7 @@ from typing import Any
 
 from ..._explain import duration
 from ..._machine import cpu_count, usable_cores
-from ...tune._file import write
+from ...tune._file import hash_of, write
 from ...tune._front import Measured, measured, pareto_front
 from ...tune._journal import JournalError, open_journal, remove_journal
 from ...tune._rates import least_p99
@@ -63,8 +63,6 @@ class Tuning:
             with open_journal(self._journal) as storage:
                 code = self._run(storage)
         except (JournalError, ModelNotFoundError) as error:
-            if isinstance(error, ModelNotFoundError):
-                remove_journal(self._journal)
             raise CommandError(str(error)) from None
         if code != 130:
             remove_journal(self._journal)
@@ -78,7 +76,12 @@ class Tuning:
             trials=self._trials,
             seed=self._seed,
             storage=storage,
-            about={**self._job.about(), "space": space, "machine": output.machine()},
+            about={
+                **self._job.about(),
+                "content of the sample": hash_of(self._job.sample),
+                "space": space,
+                "machine": output.machine(),
+            },
             path=self._journal,
         )
         if search.trials:
@@ -96,6 +99,10 @@ class Tuning:
                 return 1
             job = dataclasses.replace(self._job, seconds=_AGAIN * self._job.seconds)
             again = search.run_again(lambda settings: TrialProcess(job, settings), _tell_again)
+        except ModelNotFoundError:
+            if not search.trials:
+                remove_journal(self._journal)
+            raise
         except KeyboardInterrupt:
             return self._interrupted(search)
         return self._finished(search, again)
@@ -105,9 +112,10 @@ class Tuning:
             kept = [point for point in best.points if point.keeps(self._job.slo)]
             point = next(point for point in kept if point.load == best.rate)
             self._write(Measured(best.settings, point), len(search.trials))
+        best_so_far = "" if best is None else f"{self._path} has the best so far; "
         logs.say(
-            f"interrupted after {len(search.trials)} of {self._trials} trials: the same command "
-            f"goes on; remove {self._journal} to begin again"
+            f"interrupted after {len(search.trials)} of {self._trials} trials: {best_so_far}the "
+            f"same command goes on; remove {self._journal} to begin again"
         )
         return 130
 
