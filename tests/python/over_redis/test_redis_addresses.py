@@ -55,7 +55,7 @@ def test_an_address_that_means_nothing_is_refused_at_once(address):
 
 
 def test_an_address_that_is_no_str_is_refused():
-    with pytest.raises(TypeError, match=r"not \('localhost', 6379\)$"):
+    with pytest.raises(TypeError, match=r"(?m)not \('localhost', 6379\)$"):
         Broker(("localhost", 6379), QUEUE)
 
 
