@@ -73,8 +73,8 @@ class Package final : public Program {
     check_weights();
   }
 
-  // A package without its weights would crash when it runs. Packages of torch before 2.13 do not tell. Some may be missing
-  // here: they have a name in common with others.
+  // A package without its weights would crash when it runs. Packages of torch before 2.13 do not tell. A part may be
+  // missing in the map: its weights have a name in common with others.
   void check_weights() const {
     struct Weight {
       const char* name;
