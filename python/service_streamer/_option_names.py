@@ -38,6 +38,7 @@ def known_options(function: Function) -> Function:
     own = names[names[0] in ("self", "cls") :]
     sized = "batch_size" in own and parameters["batch_size"].default is REQUIRED
     in_files = own[1:] if sized else own  # without the model
+    in_files = tuple(name for name in in_files if name != "options")
     takes_all = bool(code.co_flags & inspect.CO_VARKEYWORDS)
 
     def check(options: Mapping[str, Any], known: Collection[str], args: tuple[Any, ...]) -> None:

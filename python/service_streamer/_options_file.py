@@ -50,7 +50,9 @@ class OptionsFile:
                 f"{short(given)}{remedy}",
                 TypeError,
             )
-        return cls._read(os.fsdecode(given))
+        if not (path := os.fsdecode(given)):
+            raise wrong_option("options='': it must be the path of a file, such as \"tuned.toml\"")
+        return cls._read(path)
 
     @classmethod
     def _read(cls, path: str) -> OptionsFile:

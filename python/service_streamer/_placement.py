@@ -182,6 +182,17 @@ class Placement:
             )
 
 
+class Fixed(Placement):
+    """The placement of a worker whose place is known."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self._place_of_all = place
+
+    def of(self, worker: int, workers: int) -> Place:
+        return self._place_of_all
+
+
 def divide(cores: Sequence[Core], workers: int) -> list[list[Core]]:
     """Divide cores among workers. A worker has cores of one node, if there are enough workers.
 

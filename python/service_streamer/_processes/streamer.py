@@ -243,6 +243,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         numa: Numa | None = None,
         threads_per_worker: int | None = None,
         options: FilePath | None = None,
+        _placement: Placement | None = None,
     ) -> None:
         unguarded.check()
         settings = Options(
@@ -265,7 +266,7 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         process_options = ProcessOptions(
             worker_num=worker_num,
             devices=check_devices(cuda_devices),
-            placement=Placement(affinity, numa, threads_per_worker),
+            placement=_placement or Placement(affinity, numa, threads_per_worker),
             start_method=mp_start_method,
             retries=retries,
             hang_timeout=worker_hang_timeout,

@@ -77,6 +77,11 @@ def test_the_options_of_a_hub_and_of_a_stage_may_be_in_a_file(file):
     ]
 
 
+def test_an_empty_path_is_named():
+    with pytest.raises(ValueError, match="options='': it must be the path of a file"):
+        ThreadedStreamer(double, options="")
+
+
 SENTENCES = [
     (
         "batch_size = 8\n[options]\n",
@@ -132,6 +137,14 @@ def test_a_mistake_in_a_file_is_told_with_its_place_and_the_remedy(text, error, 
     with pytest.raises(error) as raised:
         ThreadedStreamer(double, options=path)
     assert str(raised.value).startswith(sentence.replace("FILE", str(path)))
+
+
+def test_the_options_that_a_file_may_have_are_named_without_options_itself(file):
+    with pytest.raises(TypeError, match="has no option x=") as raised:
+        ThreadedStreamer(double, options=file("[[options.x]]\n"))
+    names = str(raised.value).splitlines()[0].partition("its options are ")[2].split(", ")
+    assert "policy" in names
+    assert "options" not in names
 
 
 def test_a_mistake_in_the_call_is_not_blamed_on_the_file(file):

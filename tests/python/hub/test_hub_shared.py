@@ -5,12 +5,13 @@ import signal
 import threading
 
 import pytest
-from hub_models import Where, spell
+from hub_models import ThreadCount, Where, spell
 from process_models import PathGate, ProcessGate, echo
 from step_models import Countdown
 from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError, WorkerLost
+from service_streamer._machine import cpu_count
 from service_streamer.hub import ModelLoadError, ModelSpec
 from service_streamer.hub._memory import pss
 
@@ -226,6 +227,12 @@ def test_closing_under_load_ends_each_request_once(hubs, drain):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_shared_worker_has_its_part_of_the_cores(hubs, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    hub = hubs({"threads": ModelSpec(ThreadCount, batch_size=8)}, workers=2)
+    assert hub.predict("threads", [1]) == [max(1, cpu_count() // 2)]
 
 
 def test_what_shares_a_worker():

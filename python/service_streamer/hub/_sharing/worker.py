@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ..._backend import weakly
 from ..._errors import (
@@ -14,7 +14,7 @@ from ..._errors import (
     WorkerInitError,
     WorkerLost,
 )
-from ..._placement import Place
+from ..._placement import Fixed, Place
 from ..._processes.streamer import Streamer
 from .memory import PackedModel, RunningModel
 from .models import SharedModels
@@ -27,7 +27,7 @@ class SharedWorker:
     """A worker process and its models. Any thread may call the methods.
 
     Args:
-        place: its CPUs.
+        place: its CPUs and threads.
     """
 
     def __init__(self, place: Place) -> None:
@@ -37,7 +37,7 @@ class SharedWorker:
         self._weights: dict[int, float] = {}
         self._on_death: dict[int, Callable[[], None]] = {}
         weights = self._weights
-        self.streamer = Streamer(
+        self.streamer: Streamer[Any, Any, Any] = cast(Any, Streamer)(
             SharedModels(self._running.place),
             MOST_ITEMS,
             worker_timeout=None,
@@ -46,8 +46,7 @@ class SharedWorker:
             weight=lambda item: weights[item[0]] if len(item) > 2 else 1.0,
             max_weight=1.0,
             max_queue_per_tenant=MAX_QUEUE,
-            affinity=None if place.cpus is None else [place.cpus],
-            threads_per_worker=place.threads if place.is_chosen else None,
+            _placement=Fixed(place),
         )
         self.streamer._owned("share").share(weakly(self._died))
 
