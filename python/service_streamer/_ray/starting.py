@@ -41,7 +41,7 @@ def start(model: Model, options: Options, settings: RaySettings) -> Any:
         max_task_retries=0,
         max_concurrency=CALLS,
         runtime_env=settings.runtime_env,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=True),
+        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
     )
     try:
         return maker.remote(packed, model.name, plain, options.output == "batch", settings)
