@@ -205,7 +205,9 @@ class Exchange:
                 else:
                     received = self._deliver(*message)
         finally:
-            self._end_all_if_open()
+            if not self.ending:  # by an exception, also while the streamer closes
+                self._engine.close(False)
+                self._engine.abort()
 
     def _deliver(self, answers: bytes, refs: list[Any]) -> list[int]:
         """End requests, and return their numbers: the owner may forget them."""
