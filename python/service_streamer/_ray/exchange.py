@@ -44,6 +44,7 @@ _logger = logging.getLogger("service_streamer")
 
 PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
 ANSWER = 30.0  # s for the owner to answer; then it may be on a node that is cut off
+SETTLE = 0.2  # s before the first attempt after a call that failed
 FORGOTTEN = "it was started again, or had not heard of this client for long"
 
 
@@ -204,7 +205,9 @@ class Exchange:
                 else:
                     received = self._deliver(*message)
         finally:
-            self._end_all_if_open()
+            if not self.ending:  # by an exception, also while the streamer closes
+                self._engine.close(False)
+                self._engine.abort()
 
     def _deliver(self, answers: bytes, refs: list[Any]) -> list[int]:
         """End requests, and return their numbers: the owner may forget them."""
@@ -252,6 +255,9 @@ class Exchange:
         with self._recovering:
             pause, longest = PAUSE
             recovered = self._token != token
+            if not recovered and token is not None:
+                # ray.shutdown() ends calls a moment before Ray tells it. A call then may hang.
+                self.changed.wait_for(lambda: self.ending, SETTLE)
             while not recovered and not self.ending:
                 try:
                     joined = ray.get(self._owner.join.remote(self.client), timeout=ANSWER)
