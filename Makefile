@@ -101,7 +101,7 @@ test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python,
 test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, endurance, the wheel
 	@mkdir -p build; rm -f build/main-python.log; failed=; \
 	$(MAKE) -k all-cpp || failed=1; \
-	$(side_by_side) main-python test-redis test-all-ray test-pythons all-torch || failed=1; \
+	$(side_by_side) main-python test-redis test-ray test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
 all-cpp: test-cpp test-tsan test-asan test-wheel
@@ -173,7 +173,7 @@ test-python-%:
 test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine
 	$(bin)/python -m pytest -m "over_ray and not endurance" $(ARGS) || test $$? = 5  # none is chosen
 
-test-all-ray: $(VENV)/.installed
+test-all-ray: $(VENV)/.installed  ## the same, and fifty kills: two minutes more
 	$(bin)/python -m pytest -m over_ray $(ARGS)
 
 test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it

@@ -116,10 +116,10 @@ def test_no_request_is_lost_when_replicas_are_removed(ray_streamers):
 
 @pytest.mark.endurance
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kill", [kill_replica, kill_owner])
-def test_no_request_is_lost_in_50_kills(ray_streamers, kill):
+@pytest.mark.parametrize(("kill", "kills"), [(kill_replica, 35), (kill_owner, 15)])
+def test_no_request_is_lost_in_50_kills(ray_streamers, kill, kills):
     streamer = ray_streamers(double_slowly, 8, replicas=2, retries=5, worker_timeout=None)
-    assert run_with_kills(streamer, kill, 50) == []
+    assert run_with_kills(streamer, kill, kills) == []
 
 
 def test_no_request_is_lost_when_a_node_dies(ray_cluster, ray_streamers):
