@@ -84,7 +84,7 @@ def test_the_first_run_of_a_native_model_has_one_bucket(torch, served):
 
 
 def test_the_key_of_the_model_and_of_the_streamer_exclude_each_other(torch, served):
-    with pytest.raises(ValueError, match="key is given twice: for the model and for the streamer"):
+    with pytest.raises(ValueError, match="key is given twice, for the model and for the streamer"):
         served("Crowd", key=parity, streamer={"key": parity})
     streamer = served("Crowd", streamer={"key": parity})
     assert [output[0].item() for output in streamer.predict(rows(torch, 1, 2, 3))] == [4, 2, 4]

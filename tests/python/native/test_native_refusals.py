@@ -90,7 +90,7 @@ def test_a_batch_size_above_max_batch_is_refused(torch, served):
         ({"intra_op_threads": 0}, "intra_op_threads must be"),
         ({"pad_to": (8, 4)}, "pad_to must be ascending"),
         ({"pad_value": "x"}, "pad_value must be a number"),
-        ({"pad_value": {"y": 1}}, "no input 'y'"),
+        ({"pad_value": {"y": 1}}, "must name an input of x, not 'y'"),
         ({"mask": "x"}, "needs collate='pad'"),
         (
             {"device": "tpu"},

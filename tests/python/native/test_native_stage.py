@@ -21,7 +21,7 @@ def test_a_native_model_is_a_stage(model, torch):
         assert pipeline.predict(items) == expected
         assert pipeline.submit(items).result() == expected
         assert pipeline.stages["network"].stats().items == 40
-    with pytest.raises(TypeError, match="give them to the model"):
+    with pytest.raises(TypeError, match="give its own option workers to the model"):
         Stage(model(), workers=2)
     with pytest.raises(ValueError, match="worker_num=2: a native model"):
         ThreadedStreamer(model(), 8, worker_num=2)
