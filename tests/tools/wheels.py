@@ -20,7 +20,7 @@ MAX_SIZE = 2_000_000  # bytes
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 TOOLS = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis"]
-QUICK = ["-m", "not (slow or endurance or over_redis or torch)", "-n", "4", "-q"]
+QUICK = ["-m", "not (slow or endurance or over_ray or over_redis or torch)", "-n", "4", "-q"]
 QUICK += ["--ignore", "tests/python/docs"]  # about the pages, not the package
 SMOKE = [*QUICK, "tests/python/threads", "-k", "not gevent"]
 
