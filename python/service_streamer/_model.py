@@ -172,6 +172,14 @@ def pack(model: Model) -> bytes:
         reason = error
         remedy = "create what it refers to in `init_model` of a ManagedModel, in the worker"
     what = f"{model.name} cannot be sent to a worker process"
+    if guilty := guilty_part(model):
+        what += f", because {guilty} cannot be pickled"
+    text = f'{what} ({type(reason).__name__}: {reason}): {remedy}, or use mp_start_method="fork"'
+    raise SerializationError(see(text, "a-model-that-does-not-pickle")) from reason
+
+
+def guilty_part(model: Model) -> str:
+    """Return what of the model cannot be pickled, or "" if it is unknown: for the message."""
     parts = {
         "": model.source,
         "model_init_args": model.args,
@@ -179,10 +187,8 @@ def pack(model: Model) -> bytes:
         "warmup": model.warmup,
     }
     with contextlib.suppress(Exception):  # the objects of the user may raise
-        if guilty := find_guilty(parts):
-            what += f", because {guilty} cannot be pickled"
-    text = f'{what} ({type(reason).__name__}: {reason}): {remedy}, or use mp_start_method="fork"'
-    raise SerializationError(see(text, "a-model-that-does-not-pickle")) from reason
+        return find_guilty(parts)
+    return ""
 
 
 def _unreachable_main(packed: bytes) -> Exception | None:

@@ -56,6 +56,12 @@ def add_model_options(add: Add) -> None:
     add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
 
 
+def add_queue_limits(add: Add) -> None:
+    """Add the limits of a queue that is in this process or its actors."""
+    add("--max-queue", type=int, help="most items in the queue (1024 batches)")
+    add("--max-queue-per-tenant", type=int, help="most items of one tenant in the queue (no limit)")
+
+
 def add_devices(add: Add) -> None:
     """Add the option of the GPUs of the workers."""
     add(

@@ -8,7 +8,15 @@ from typing import Any
 
 from .._ray.streamer import RayStreamer
 from . import logs
-from .options import ENDS, add_model_options, add_service_options, fill_in, find, new_parser
+from .options import (
+    ENDS,
+    add_model_options,
+    add_queue_limits,
+    add_service_options,
+    fill_in,
+    find,
+    new_parser,
+)
 from .serving import serve_until_signal
 
 _EXAMPLE = """
@@ -69,8 +77,7 @@ def add_to(commands: Any) -> None:
         help="seconds until it is an error that no node has these resources (5)",
     )
     add_model_options(add)
-    add("--max-queue", type=int, help="most items in the queue (1024 batches)")
-    add("--max-queue-per-tenant", type=int, help="most items of one tenant in the queue (no limit)")
+    add_queue_limits(add)
     add_service_options(add)
 
 

@@ -13,6 +13,7 @@ from .options import (
     CommandError,
     add_model_options,
     add_process_options,
+    add_queue_limits,
     fill_in,
     find,
     new_parser,
@@ -51,8 +52,7 @@ def add_to(commands: Any) -> None:
     )
     add("--address", help='a path, or "@name" for an abstract socket name; not for a ModelHub')
     add_model_options(add)
-    add("--max-queue", type=int, help="most items in the queue (1024 batches)")
-    add("--max-queue-per-tenant", type=int, help="most items of one tenant in the queue (no limit)")
+    add_queue_limits(add)
     add("--overflow", help="when the queue is full: block or reject (block)")
     add("--output", help="result type: items or batch (items)")
     add_process_options(

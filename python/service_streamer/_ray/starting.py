@@ -10,9 +10,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._errors import ClusterError, SerializationError
 from .._messages import see, short
-from .._model import Model
+from .._model import Model, guilty_part
 from .._options import Options
-from .._unpicklable import find_guilty
 from . import cluster
 from .owner import Owner
 from .settings import RaySettings, check_name
@@ -80,13 +79,7 @@ def _packed(model: Model) -> bytes:
     try:
         return ray.cloudpickle.dumps(model)  # type: ignore[no-any-return]
     except Exception as error:
-        parts = {
-            "": model.source,
-            "model_init_args": model.args,
-            "model_init_kwargs": model.kwargs,
-            "warmup": model.warmup,
-        }
-        guilty = find_guilty(parts) or short(model.source)
+        guilty = guilty_part(model) or short(model.source)
         raise SerializationError(
             see(
                 f"{model.name} cannot be sent to a replica, because {guilty} cannot be pickled "
