@@ -30,7 +30,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
+.PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel \
 	test-python main-python test-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
@@ -68,6 +68,10 @@ docs: $(VENV)/.installed $(VENV)/.docs-tools  ## the documentation's site, in bu
 	rm -rf build/docs
 	$(bin)/python -m sphinx -q -E -a -W --keep-going -c docs/_site -d build/docs-cache . build/docs
 	$(bin)/python docs/_site/check.py build/docs
+
+# Much of both is for one core. The tools are installed before: two pips at a time spoil an environment.
+check: $(VENV)/.installed $(VENV)/.lint-tools $(VENV)/.docs-tools  ## lint and docs at a time
+	@$(side_by_side) lint docs
 
 # -------------------------------------------------------------- demo and bench
 
