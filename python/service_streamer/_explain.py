@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import _explain_groups, _explain_places, _explain_steps, _explain_tenants
-from ._stats import EventStats, StreamerStats, WorkerStats
+from ._part_stats import WorkerStats
+from ._stats import EventStats, StreamerStats
 
 REASONS = {
     "full": "the batch was full (batch_size)",

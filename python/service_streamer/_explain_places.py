@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ._machine import cpu_count, parse_cpus
-from ._stats import WorkerStats
+from ._part_stats import WorkerStats
 
 
 def lines(workers: Sequence[WorkerStats]) -> list[str]:

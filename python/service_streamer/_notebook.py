@@ -26,7 +26,8 @@ from ._explain import (
     worker_cells,
 )
 from ._output_cache import hold_weakly
-from ._stats import StreamerStats, StreamStats
+from ._part_stats import StreamStats
+from ._stats import StreamerStats
 
 _BLUE, _AMBER = "#5b8def", "#d9902f"
 _FAINT = "opacity:.7"

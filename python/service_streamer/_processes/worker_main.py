@@ -5,7 +5,7 @@
     started by start.py ── set PDEATHSIG ── receive the setup ── import the user's main module,
     unpickle the model ── init_model, warm-up ── send "ready" ── run batches ── end of file: exit
 
-Batches are run as in a worker thread (`run_batches`, `_worker.serve`). To user code the process
+Batches are run as in a worker thread (`run_batches`, `_serving.serve`). To user code the process
 looks like one of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so profilers,
 tracebacks, ``current_process()`` and ``parent_process()`` work as usual.
 """
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import _core, _cores, _lifecycle
 from .._model import Model, makes_steps
 from .._placement import Place
-from .._worker import flush_spans, flush_streams, is_logged, serve
+from .._serving import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Job:
     place: Place
     batch_size: int
     budget: float | None
-    """the time budget of `_worker.isolate`; None: errors are not isolated"""
+    """the time budget of `_serving.isolate`; None: errors are not isolated"""
     output_batch: bool
     inline: bool = False
     """outputs may go to other machines, so shared memory is not used"""

@@ -20,8 +20,8 @@ from .. import _core
 from .._errors import WorkerLost
 from .._model_errors import NotRun
 from .._options import Options
+from .._serving import serve
 from .._waiting.threads import NativeThread, original
-from .._worker import serve
 from .answers import held_until_flush
 from .calls import Gone, call
 from .log import Log

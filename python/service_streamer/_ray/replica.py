@@ -20,7 +20,7 @@ from .._messages import see, short
 from .._model_errors import detached
 from .._pickle import as_array, pack_error, refuse_input, refuse_output
 from .._processes.init_failure import InitFailure
-from .._worker import flush_spans
+from .._serving import flush_spans
 from .payloads import Loader, Packed, Store
 from .settings import RaySettings
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .._explain import count, duration, times, troubles
-from .._stats import ConsumerStats, StreamerStats, StreamStats
+from .._part_stats import ConsumerStats, StreamStats
+from .._stats import StreamerStats
 from .protocol import CLAIM_AFTER
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol
 
 from .. import _core
 from .._model_errors import copy_error, detached
+from .._serving import steps_span
 from .._streams.writer import flush
 from .._waiting.threads import ThreadWait
-from .._worker import steps_span
 from ..step_model import StepModel
 from .parts import in_parts
 from .sequence import Sequence

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from .._measurements import TIMES, Kind, Values, counters, gauges
-from .._stats import StreamerStats, StreamStats
+from .._part_stats import StreamStats
+from .._stats import StreamerStats
 from .._time_summary import TimeSummary
 
 SUM = "sum"

@@ -12,7 +12,7 @@ import pytest
 from service_streamer import Streamer, StreamStats, ThreadedStreamer
 from service_streamer._explain import age
 from service_streamer._notebook import of_stats
-from service_streamer._stats import ConsumerStats
+from service_streamer._part_stats import ConsumerStats
 
 VOID = {"br", "hr", "img", "rect"}
 

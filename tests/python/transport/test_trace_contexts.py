@@ -5,7 +5,7 @@ from broker_bodies import Carrier, Client
 from remote import LONG, RelayClient, RemoteEngine
 from thread_models import double
 
-from service_streamer import ThreadedStreamer, _worker
+from service_streamer import ThreadedStreamer, _serving
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -46,13 +46,13 @@ def engines(way):
 def runs(monkeypatch):
     """The runs of the model that Python code has started: items, contexts, reason and age."""
     runs = []
-    run = _worker.run
+    run = _serving.run
 
     def noted(batch, predict, *rest):
         runs.append((batch.items, batch.contexts, batch.reason, batch.age))
         return run(batch, predict, *rest)
 
-    monkeypatch.setattr(_worker, "run", noted)
+    monkeypatch.setattr(_serving, "run", noted)
     return runs
 
 

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._explain import count, duration
+from ..._part_stats import StreamStats
 from ..._redis.explanation import is_silent, verdict
-from ..._stats import StreamStats
 from .parts import NARROW, bar, bar_width, line, table
 
 

@@ -9,7 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..._stats import StreamerStats, StreamStats
+from ..._part_stats import StreamStats
+from ..._stats import StreamerStats
 from . import hub_view, queue_view, streamer_view
 from .sources import PageStats
 

@@ -6,7 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._explain import age, count, duration, settings, verdict
-from ..._stats import OUTCOMES, RecentStats, StreamerStats, WorkerStats
+from ..._part_stats import WorkerStats
+from ..._stats import OUTCOMES, RecentStats, StreamerStats
 from .parts import NARROW, bar, bar_width, line, table
 
 _STYLES = {
