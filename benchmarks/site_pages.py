@@ -35,6 +35,9 @@ ABOUT = """\
 - `batched` and `mosec` have a window of 1 ms. `bare sleep` is the same program without a
   batcher. `ours-…` is this package used in another way, such as `ours-eager`: the same torch
   module in a Python function.
+- `rayserve-0.005` is `@serve.batch` of Ray Serve with that `batch_wait_timeout_s` in seconds, and
+  `rayserve-throughput-…` the same with Ray Serve's settings for throughput. Both get room for all
+  clients at one replica, instead of for 5 requests.
 
 ## What the figures do not say
 
