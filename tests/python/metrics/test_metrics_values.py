@@ -18,7 +18,7 @@ from scrapes import scrape
 import service_streamer
 from service_streamer import metrics
 
-PAGE = Path(__file__).parents[3] / "docs/guide/monitoring/prometheus.md"
+PAGE = Path(__file__).parents[3] / "docs/guide/monitoring/metrics.md"
 
 
 @pytest.fixture
