@@ -10,6 +10,7 @@ from typing_extensions import assert_type
 from service_streamer import (
     Future,
     ManagedModel,
+    RayStreamer,
     RedisStreamer,
     StepModel,
     Streamer,
@@ -135,6 +136,21 @@ def of_worker_processes() -> None:
     assert_type(Streamer(WithoutParameters, 64).predict(["a"]), list[Any])
 
 
+def of_replicas() -> None:
+    streamer = RayStreamer(lengths, 64, replicas=(1, 8), num_gpus=0.5, resources={"disk": 1})
+    assert_type(streamer, RayStreamer[str, list[int], Any])
+    assert_type(streamer.predict(["a"]), list[int])
+    assert_type(streamer.submit(["a"]).result(), list[int])
+    assert_type(next(streamer.map(["a"])), int)
+    assert_type(RayStreamer(embed, 64, output="batch").predict(["a"]), Array)
+    assert_type(RayStreamer(Lengths, 64, 0.1, 20, model_init_args=["a"]).predict_one("a"), int)
+    assert_type(RayStreamer(Embed, 64, replicas=2, retries=0).predict(["a"]), list[Array])
+    assert_type(RayStreamer(Embed, 64, output="batch").predict(["a"]), Array)
+    assert_type(RayStreamer(WithoutParameters, 64).predict(["a"]), list[Any])
+    in_a_file: RayStreamer[str, list[int]] = RayStreamer(Lengths, options="tuned.toml")
+    print(in_a_file)
+
+
 def of_steps() -> None:
     for streamer in (ThreadedStreamer(Countdown(), 32), Streamer(Countdown, 32)):
         assert_type(streamer.predict([3]), list[list[str]])
@@ -166,6 +182,7 @@ def of_torch_models(native: NativeModel, module: Callable[..., Any]) -> None:
 
 def clients() -> None:
     assert_type(Streamer[str, list[int]].connect("@lengths").predict(["a"]), list[int])
+    assert_type(RayStreamer[str, list[int]].connect("lengths").predict(["a"]), list[int])
     assert_type(RedisStreamer[str, list[int]]("broker:6379").predict_one("a"), int)
     assert_type(RedisStreamer[str, list[list[str]], str]().stream("a").__next__(), str)
     untyped: list[int] = Streamer.connect("@lengths", output="items").predict(["a"])
