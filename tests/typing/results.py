@@ -8,11 +8,13 @@ from typing import Any
 from typing_extensions import assert_type
 
 from service_streamer import (
+    AsyncStream,
     Future,
     ManagedModel,
     RayStreamer,
     RedisStreamer,
     StepModel,
+    Stream,
     Streamer,
     ThreadedStreamer,
     batched,
@@ -61,7 +63,9 @@ async def of_a_function(texts: Iterator[str]) -> None:
     assert_type(streamer.map(texts), Generator[int, None, None])
     assert_type(list(streamer.stream("a")), list[int])
     assert_type([piece async for piece in streamer.astream("a")], list[int])
+    assert_type(streamer.astream("a"), AsyncStream[int])
     with streamer as same, streamer.stream("a") as stream:
+        assert_type(stream, Stream[int])
         assert_type(same, ThreadedStreamer[str, list[int], int])
         assert_type(next(stream), int)
 
