@@ -24,6 +24,8 @@ DIRECTIVE = {
     "class": f".. autoclass:: {{name}}{OF_CLASS}",
     "whole": f".. autoclass:: {{name}}{OF_CLASS}\n   :inherited-members: Generic",
     "future": f".. autoclass:: {{name}}()\n   :members: {FUTURE}\n   :inherited-members:",
+    "streamer": f".. autoclass:: {{name}}{OF_CLASS}\n   :inherited-members: BaseStreamer",
+    "returned": f".. autoclass:: {{name}}(){OF_CLASS}",
     "record": f".. autoclass:: {{name}}(){OF_CLASS}\n   :exclude-members: {PRIVATE}",
     "exception": ".. autoexception:: {name}\n   :members:\n   :show-inheritance:",
     "function": ".. autofunction:: {name}",

@@ -25,6 +25,7 @@ from . import _install_check  # noqa: F401  (raises)
 from ._batched import batched
 from ._core import __version__
 from ._errors import (
+    AlreadyRecording,
     BrokerError,
     CancelledError,
     ClusterError,
@@ -50,6 +51,8 @@ from ._time_summary import TimeSummary
 from .managed_model import ManagedModel
 
 __all__ = [
+    "AlreadyRecording",
+    "AsyncStream",
     "BrokerError",
     "CancelledError",
     "ClusterError",
@@ -61,6 +64,7 @@ __all__ = [
     "QueueFull",
     "RayStreamer",
     "RecentStats",
+    "Recorder",
     "RedisStreamer",
     "RedisWorker",
     "RequestTimeout",
@@ -68,6 +72,7 @@ __all__ = [
     "Stage",
     "StepModel",
     "StepStats",
+    "Stream",
     "StreamStats",
     "Streamer",
     "StreamerClosed",
@@ -94,12 +99,17 @@ del _name, _member
 if typing.TYPE_CHECKING:
     from ._pipeline.pipeline import Pipeline
     from ._pipeline.stage import Stage
+    from ._streams.stream import AsyncStream, Stream
+    from ._timeline import Recorder
     from .step_model import StepModel
 
 _LAZY = {
+    "AsyncStream": "._streams.stream",
     "Pipeline": "._pipeline.pipeline",
+    "Recorder": "._timeline",
     "Stage": "._pipeline.stage",
     "StepModel": ".step_model",
+    "Stream": "._streams.stream",
 }
 """the modules that the first use of a name imports"""
 

@@ -11,6 +11,7 @@
         ├── WorkerInitError      the worker could not load its model (__cause__: its exception)
         ├── OutputSizeMismatch   the model did not return one output per item
         ├── SerializationError   an item or an output cannot be pickled or unpickled
+        ├── AlreadyRecording     the streamer has a recording that has not ended
         ├── BrokerError          the Redis broker cannot be used (also a ConnectionError)
         └── ClusterError         the Ray cluster cannot be used, or has no room for the model
 
@@ -28,6 +29,7 @@ from concurrent.futures import CancelledError
 from ._messages import see
 
 __all__ = [
+    "AlreadyRecording",
     "BrokerError",
     "CancelledError",
     "ClusterError",
@@ -237,6 +239,18 @@ class ClusterError(StreamerError):
         >>> RayStreamer(sorted, batch_size=64, ray_address="localhost:1")  # nothing listens there
         Traceback (most recent call last):
         service_streamer.ClusterError: ...
+    """
+
+
+class AlreadyRecording(StreamerError):
+    """The streamer has a recording that has not ended.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> with streamer.record("first.json"), streamer.record("second.json"):
+        ...     pass
+        Traceback (most recent call last):
+        service_streamer.AlreadyRecording: ...
     """
 
 

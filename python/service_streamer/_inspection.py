@@ -64,8 +64,9 @@ class Inspection:
             A context manager. The recording lasts as long as its block.
 
         Raises:
-            StreamerError: the streamer is being recorded already, or its owner cannot be reached.
-                At the end of the block: the owner has ended, and the file has no events.
+            AlreadyRecording: the streamer has a recording that has not ended.
+            StreamerError: its owner cannot be reached. At the end of the block: the owner has
+                ended, and the file has no events.
             OSError: the file cannot be written. Raised before the block runs.
             ValueError, TypeError: an argument is invalid. The message names it and its value.
             NotImplementedError: a `RedisStreamer` forms no batches; see `RedisWorker.record`.

@@ -49,11 +49,13 @@ StartMethod = Literal["spawn", "fork", "forkserver"]
 Collate = Literal["stack", "pad"]
 Affinity = str | Sequence[str | Sequence[int]]
 Numa = Literal["auto"] | Sequence[int]
+Replicas = int | tuple[int, int]
+"""a number of replicas, or the least and the most"""
 FilePath = str | os.PathLike[str]
 
 
 class EngineOptions(TypedDict, total=False):
-    """Options of `ThreadedStreamer` and of `Streamer`, without those that decide a type."""
+    """Options of all that form batches, without those that decide a type."""
 
     policy: Policy
     ageing: float | None
@@ -90,6 +92,25 @@ class ProcessesOptions(EngineOptions, total=False):
     affinity: Affinity | None
     numa: Numa | None
     threads_per_worker: int | None
+
+
+class RayOptions(EngineOptions, total=False):
+    """The keyword-only options of `RayStreamer`, except ``output`` and ``options``."""
+
+    replicas: Replicas
+    target_queue_time: float
+    num_cpus: float
+    num_gpus: float
+    resources: Mapping[str, float] | None
+    runtime_env: Mapping[str, Any] | None
+    name: str | None
+    ray_address: str | None
+    placement_timeout: float
+    model_init_args: Sequence[Any] | None
+    model_init_kwargs: Mapping[str, Any] | None
+    warmup: Sequence[Any] | None
+    retries: int
+    worker_hang_timeout: float | None
 
 
 class Predicting(Protocol[_Item, _Content]):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from results import Array, Countdown, Lengths, count, embed, lengths
+from results import Array, Countdown, Lengths, count, embed, lengths, spell
 
 from service_streamer import (
     Future,
     ManagedModel,
     Pipeline,
+    RayStreamer,
     RedisStreamer,
     RedisWorker,
     Streamer,
@@ -40,6 +41,11 @@ def values_of_options(streamer: ThreadedStreamer) -> None:
     Streamer(Lengths, 64, affinity=[0, 1])  # type: ignore[arg-type, list-item]
     ThreadedStreamer(lengths, 64, affinity="auto")  # type: ignore[call-overload]
     Streamer.connect("@lengths", overflow="drop")  # type: ignore[arg-type]
+    RayStreamer(lengths, 64, policy="adpative")  # type: ignore[call-overload]
+    RayStreamer(lengths, 64, replicas="2")  # type: ignore[call-overload]
+    RayStreamer(Lengths, 64, num_gpus="1")  # type: ignore[call-overload]
+    RayStreamer(Lengths, 64, worker_num=2)  # type: ignore[call-overload]
+    RayStreamer.connect("lengths", overflow="drop")  # type: ignore[arg-type]
     RedisStreamer(output="item")  # type: ignore[arg-type]
     RedisWorker(Lengths, 64, policy="adpative")  # type: ignore[arg-type]
     run_redis_workers_forever(Lengths, 64, mp_start_method="threads")  # type: ignore[arg-type]
@@ -84,6 +90,7 @@ async def items(streamer: ThreadedStreamer[str, list[int], int]) -> None:
     streamer.astream(1)  # type: ignore[arg-type]
     count(["a"])  # type: ignore[arg-type]
     Streamer(Countdown, 8).predict(["a"])  # type: ignore[list-item]
+    RayStreamer(Lengths, 8).predict([1])  # type: ignore[list-item]
 
 
 def one_item_of_an_array() -> None:
@@ -112,6 +119,7 @@ def models(array: Array) -> None:
     ThreadedStreamer(array, 64)  # type: ignore[call-overload]
     ThreadedStreamer(Lengths, 64)  # type: ignore[arg-type]
     Streamer(Lengths(), 64)  # type: ignore[call-overload]
+    RayStreamer(spell, 64)  # type: ignore[arg-type]
     batched(64)(asynchronous)  # type: ignore[arg-type]
 
 
@@ -119,4 +127,6 @@ def other_streamers(streamer: ThreadedStreamer[str, list[int]]) -> None:
     a: ThreadedStreamer[bytes, Any] = streamer  # type: ignore[assignment]
     b: ThreadedStreamer[str, list[str]] = streamer  # type: ignore[assignment]
     c: RedisStreamer[str, list[int]] = streamer  # type: ignore[assignment]
-    print(a, b, c)
+    d: RayStreamer[str, list[int]] = streamer  # type: ignore[assignment]
+    e: list[str] = RayStreamer(lengths, 64).predict(["a"])  # type: ignore[assignment]
+    print(a, b, c, d, e)

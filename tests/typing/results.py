@@ -8,10 +8,13 @@ from typing import Any
 from typing_extensions import assert_type
 
 from service_streamer import (
+    AsyncStream,
     Future,
     ManagedModel,
+    RayStreamer,
     RedisStreamer,
     StepModel,
+    Stream,
     Streamer,
     ThreadedStreamer,
     batched,
@@ -60,7 +63,9 @@ async def of_a_function(texts: Iterator[str]) -> None:
     assert_type(streamer.map(texts), Generator[int, None, None])
     assert_type(list(streamer.stream("a")), list[int])
     assert_type([piece async for piece in streamer.astream("a")], list[int])
+    assert_type(streamer.astream("a"), AsyncStream[int])
     with streamer as same, streamer.stream("a") as stream:
+        assert_type(stream, Stream[int])
         assert_type(same, ThreadedStreamer[str, list[int], int])
         assert_type(next(stream), int)
 
@@ -135,6 +140,21 @@ def of_worker_processes() -> None:
     assert_type(Streamer(WithoutParameters, 64).predict(["a"]), list[Any])
 
 
+def of_replicas() -> None:
+    streamer = RayStreamer(lengths, 64, replicas=(1, 8), num_gpus=0.5, resources={"disk": 1})
+    assert_type(streamer, RayStreamer[str, list[int], Any])
+    assert_type(streamer.predict(["a"]), list[int])
+    assert_type(streamer.submit(["a"]).result(), list[int])
+    assert_type(next(streamer.map(["a"])), int)
+    assert_type(RayStreamer(embed, 64, output="batch").predict(["a"]), Array)
+    assert_type(RayStreamer(Lengths, 64, 0.1, 20, model_init_args=["a"]).predict_one("a"), int)
+    assert_type(RayStreamer(Embed, 64, replicas=2, retries=0).predict(["a"]), list[Array])
+    assert_type(RayStreamer(Embed, 64, output="batch").predict(["a"]), Array)
+    assert_type(RayStreamer(WithoutParameters, 64).predict(["a"]), list[Any])
+    in_a_file: RayStreamer[str, list[int]] = RayStreamer(Lengths, options="tuned.toml")
+    print(in_a_file)
+
+
 def of_steps() -> None:
     for streamer in (ThreadedStreamer(Countdown(), 32), Streamer(Countdown, 32)):
         assert_type(streamer.predict([3]), list[list[str]])
@@ -166,6 +186,7 @@ def of_torch_models(native: NativeModel, module: Callable[..., Any]) -> None:
 
 def clients() -> None:
     assert_type(Streamer[str, list[int]].connect("@lengths").predict(["a"]), list[int])
+    assert_type(RayStreamer[str, list[int]].connect("lengths").predict(["a"]), list[int])
     assert_type(RedisStreamer[str, list[int]]("broker:6379").predict_one("a"), int)
     assert_type(RedisStreamer[str, list[list[str]], str]().stream("a").__next__(), str)
     untyped: list[int] = Streamer.connect("@lengths", output="items").predict(["a"])

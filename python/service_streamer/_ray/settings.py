@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from .. import _options
-
-Replicas: TypeAlias = int | tuple[int, int]
-"""a number of replicas, or the least and the most"""
+from .._types import Replicas
 
 LEAST = 0.0001  # of a resource, except 0, for Ray
 RESERVED = {

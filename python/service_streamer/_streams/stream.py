@@ -58,6 +58,15 @@ class Stream(_Reader, Iterator[Piece]):
     """The outputs for one item, one after the other. One thread reads them.
 
     `close` cancels the stream; so do the end of a ``with`` block and garbage collection.
+
+    Example:
+        >>> def count(items):  # a generator function: one piece for each item at a time
+        ...     for number in range(3):
+        ...         yield [number] * len(items)
+        >>> streamer = ThreadedStreamer(count, batch_size=64)
+        >>> with streamer.stream("item") as pieces:
+        ...     print(next(pieces), list(pieces))
+        0 [1, 2]
     """
 
     def __next__(self) -> Piece:
@@ -111,6 +120,17 @@ class AsyncStream(_Reader, AsyncIterator[Piece]):
 
     `aclose` cancels the stream; so do the end of an ``async with`` block, garbage collection, and
     the cancellation of the task that waits for a piece.
+
+    Example:
+        >>> def count(items):  # a generator function: one piece for each item at a time
+        ...     for number in range(3):
+        ...         yield [number] * len(items)
+        >>> streamer = ThreadedStreamer(count, batch_size=64)
+        >>> async def read():
+        ...     async with streamer.astream("item") as pieces:
+        ...         return [piece async for piece in pieces]
+        >>> asyncio.run(read())
+        [0, 1, 2]
     """
 
     _in_a_row = 0  # pieces for which it did not wait

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from .. import _options
 from .._backend import Backend
-from .._errors import StreamerError
+from .._errors import AlreadyRecording, StreamerError
 from .._messages import wrong_option
 from .._waiting import greenlets
 from ._chrome import to_chrome
@@ -26,17 +26,17 @@ Wait = Callable[[float], object]
 """waits for some seconds; returns True if the result is not wanted any more"""
 
 
-class AlreadyRecording(StreamerError):
-    """The streamer has a recording that has not ended."""
-
-
 class Recorder:
-    """A recording, as a context manager. `path` is written when it ends.
+    """A recording, which ``streamer.record`` returns: a context manager.
 
-    Args:
-        backend: to record.
-        name: of the streamer.
-        path, seconds, max_events: as for ``streamer.record``.
+    The file is written at the end of the block.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> with streamer.record("trace.json.gz"):
+        ...     outputs = streamer.predict([2, 1])
+        >>> os.path.exists("trace.json.gz")
+        True
     """
 
     def __init__(
@@ -47,6 +47,13 @@ class Recorder:
         seconds: float,
         max_events: int,
     ) -> None:
+        """Check the arguments.
+
+        Args:
+            backend: to record.
+            name: of the streamer.
+            path, seconds, max_events: as for ``streamer.record``.
+        """
         self._backend = backend
         self._name = name
         self._path = os.fspath(path)

@@ -45,7 +45,10 @@ def warn(remedy: str = FOR_PREDICT) -> None:
 
 
 def _coroutine_of(frame: FrameType | None) -> str | None:
-    """Return the name of the coroutine function that has called this frame, if there is one."""
+    """Return the name of the coroutine function that has called this frame, if there is one.
+
+    An async generator is none: the lifespan of a server is one, and may block before requests come.
+    """
     while frame is not None:
         code = frame.f_code
         if not _messages.is_ours(frame):

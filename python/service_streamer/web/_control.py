@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from .._errors import StreamerClosed, StreamerError
+from .._errors import AlreadyRecording, StreamerClosed, StreamerError
 from .._messages import wrong_option
 from .._stats import StreamerStats
-from .._timeline import AlreadyRecording, Wait
+from .._timeline import Wait
 from ._targets import Target, Task
 
 _logger = logging.getLogger("service_streamer.web")

@@ -58,6 +58,8 @@ def blocked(remedy):
     ("ask", "remedy"),
     [
         (lambda streamer: streamer.predict([1]), coroutines.FOR_PREDICT),
+        (lambda streamer: streamer.predict_one(1), coroutines.FOR_PREDICT),
+        (lambda streamer: list(streamer.map([1])), coroutines.FOR_PREDICT),
         (lambda streamer: streamer.submit([1]).result(), coroutines.FOR_PREDICT),
         (lambda streamer: list(streamer.stream(1)), coroutines.FOR_STREAM),
     ],
@@ -90,7 +92,11 @@ def test_what_may_block_beside_a_loop_is_not_told(streamers):
     streamer = streamers()
     module = compile("streamer.predict([1])", "imported.py", "exec")
 
+    async def lifespan():  # of a server
+        yield streamer.predict([1])
+
     async def correct():
+        assert [outputs async for outputs in lifespan()] == [[2]]
         assert await streamer.apredict([1]) == await streamer.submit([1]) == [2]
         assert await asyncio.to_thread(streamer.predict, [1]) == [2]
         future = streamer.submit([1])

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import service_streamer
 from service_streamer._messages import PAGE
 
@@ -78,3 +80,19 @@ def test_entries_are_short():
         if len(body) > LONGEST
     }
     assert long == set()
+
+
+@pytest.mark.every_python
+def test_python_tells_a_forgotten_await_in_the_words_of_the_page():
+    with service_streamer.ThreadedStreamer(sorted, 8) as streamer:
+        with pytest.warns(RuntimeWarning) as warnings:
+            streamer.apredict([1])
+        told = [f"RuntimeWarning: {warning.message}" for warning in warnings]
+        coroutine, future = streamer.apredict([1]), streamer.submit([1])
+        for forget in (lambda: coroutine[0], lambda: list(future)):
+            with pytest.raises(TypeError) as raised:
+                forget()
+            told.append(f"TypeError: {raised.value}")
+        coroutine.close()
+    _, body = entries(FILE)["a-forgotten-await"]
+    assert told == body[1:4]

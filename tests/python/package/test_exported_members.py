@@ -32,6 +32,8 @@ def test_all_is_sorted_and_complete():
 
 def test_what_is_exported():
     assert set(service_streamer.__all__) == {
+        "AlreadyRecording",
+        "AsyncStream",
         "BrokerError",
         "CancelledError",
         "ClusterError",
@@ -43,6 +45,7 @@ def test_what_is_exported():
         "QueueFull",
         "RayStreamer",
         "RecentStats",
+        "Recorder",
         "RedisStreamer",
         "RedisWorker",
         "RequestTimeout",
@@ -50,6 +53,7 @@ def test_what_is_exported():
         "Stage",
         "StepModel",
         "StepStats",
+        "Stream",
         "StreamStats",
         "Streamer",
         "StreamerClosed",

@@ -7,16 +7,17 @@ import pytest
 from waits import LONG
 
 from service_streamer import (
+    AsyncStream,
     Future,
     ManagedModel,
     RayStreamer,
     RedisStreamer,
     StepModel,
+    Stream,
     Streamer,
     ThreadedStreamer,
 )
-from service_streamer._streams.stream import AsyncStream, Stream
-from service_streamer._types import ProcessesOptions, ThreadedOptions
+from service_streamer._types import ProcessesOptions, RayOptions, ThreadedOptions
 
 pytestmark = pytest.mark.every_python
 
@@ -68,7 +69,12 @@ def test_a_model_class_with_type_parameters_is_still_no_function():
 
 
 @pytest.mark.parametrize(
-    ("cls", "options"), [(ThreadedStreamer, ThreadedOptions), (Streamer, ProcessesOptions)]
+    ("cls", "options"),
+    [
+        (ThreadedStreamer, ThreadedOptions),
+        (Streamer, ProcessesOptions),
+        (RayStreamer, RayOptions),
+    ],
 )
 def test_each_option_has_a_type(cls, options):
     parameters = inspect.signature(cls).parameters.values()
