@@ -102,9 +102,10 @@ test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python,
 	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and not over_ray and (not over_redis or often)" $(ARGS)'
 	@$(MAKE) --no-print-directory test-ray ARGS='$(ARGS)'
 
+# torch comes first, because test-wheel uses it if it is there.
 test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, the wheel; all endurance but that over Ray
 	@mkdir -p build; rm -f build/main-python.log; failed=; \
-	$(MAKE) -k all-cpp test-ray || failed=1; \
+	$(MAKE) -k $(if $(TORCH),build/torch/.installed) all-cpp test-ray || failed=1; \
 	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
@@ -211,19 +212,22 @@ all-torch:  # TORCH_ARGS may be a choice
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
 
-# What needs no module of ours works with any torch from 2.2 on. Each of these takes 5 to 7 GB, in build/torch-*.
-TORCHES ?= 2.2.2 2.8.0 2.14.1
+# What needs no module of ours works with any torch from 2.2 on, native models from 2.10 on. Each of these takes 5 to 7 GB,
+# in build/torch-*.
+TORCHES ?= 2.2.2 2.8.0 2.10.0 2.14.1
 
-test-torches: $(TORCHES:%=test-torch-%)  ## BatchedModel with the oldest torch, one in the middle and the newest
+test-torches: $(TORCHES:%=test-torch-%)  ## BatchedModel with old torches and the newest; native models from 2.10 on
 
 build/torch-%/.installed: $(VENV)/.tools
 	rm -rf $(@D)
 	$(bin)/python -m pip install -q --target $(@D) torch==$* $(if $(filter 2.2.%,$*),numpy==1.26.4)
 	@touch $@
 
+without_native = 2.2.% 2.3.% 2.4.% 2.5.% 2.6.% 2.7.% 2.8.% 2.9.%
 .PRECIOUS: build/torch-%/.installed
 test-torch-%: $(VENV)/.installed build/torch-%/.installed
-	PYTHONPATH=$(CURDIR)/build/torch-$* $(bin)/python -m pytest -m torch tests/python/native/test_batched*.py tests/python/native/test_torch_images.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/build/torch-$* $(bin)/python -m pytest -m torch tests/python/native/test_batched*.py tests/python/native/test_torch_images.py \
+	  $(if $(filter-out $(without_native),$*),tests/python/native/test_torch_interface.py) $(ARGS)
 
 # What needs a GPU, where torch was built without CUDA: the CPU plays two of them.
 test-simulated-cuda: $(VENV)/.installed build/native/.built  ## the tests that need a GPU, on two that the CPU plays
@@ -249,7 +253,7 @@ $(VENV)/.wheel-tools: $(VENV)/.tools
 wheels: $(VENV)/.wheel-tools  ## sdist and wheels in build/wheels, each tested where there is no compiler
 	$(wheels) $(PYTHONS)
 
-test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with few tests
+test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with few tests; with those of torch where make has installed it
 	$(wheels) --smoke
 
 # ----------------------------------------------------------------------- lint

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from . import _options
-from ._messages import no_such_option
+from ._messages import no_such_option, see
 from ._threaded import ThreadedStreamer
 from ._types import Generate, Item, P, Piece, Predict, R, Result, T, ThreadedOptions, V
 
@@ -92,10 +92,11 @@ class BatchedFunction(ThreadedStreamer[Item, Result, Piece]):
     def __set_name__(self, owner: type, name: str) -> None:
         method = f"{owner.__qualname__}.{name}"
         if getattr(self, "__qualname__", "") == method:
-            raise TypeError(
+            text = (
                 f"batched cannot decorate the method {method}: in __init__, write "
                 f"self.{name} = batched(...)(self._{name})"
             )
+            raise TypeError(see(text, "batched-on-a-method"))
 
     def __reduce__(self) -> Any:  # like a function: by its name
         return getattr(self, "__qualname__", None) or super().__reduce__()

@@ -10,13 +10,19 @@ import sys
 _folder = os.path.dirname(__file__)
 
 if "t" in getattr(sys, "abiflags", ""):
-    raise ImportError(
+    from ._messages import see
+
+    _text = (
         "service-streamer-ng needs a Python with the GIL, and this is a free-threaded build: use "
         f"python{sys.version_info.major}.{sys.version_info.minor} without the t"
     )
+    raise ImportError(see(_text, "a-free-threaded-python"))
 # Our module of that name is a folder, so such a file belongs to another distribution.
 if os.path.exists(os.path.join(_folder, "service_streamer.py")):
-    raise ImportError(
+    from ._messages import see
+
+    _text = (
         f"service-streamer 0.1 and service-streamer-ng are both installed in {_folder}: run "
         "pip uninstall -y service-streamer service-streamer-ng; pip install service-streamer-ng"
     )
+    raise ImportError(see(_text, "the-original-beside-this-package"))

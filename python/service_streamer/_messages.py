@@ -18,7 +18,13 @@ _CONSTRUCTORS = ("__init__", "checked")  # of _option_names
 
 
 def see(message: str, anchor: str) -> str:
-    """Return the message and, on a line of its own, the address of its entry on the page."""
+    """Return the message and, on a line of its own, the address of its entry on the page.
+
+    A message that is quoted in it loses its own address.
+    """
+    import re  # only for a message
+
+    message = re.sub(rf"\nsee {re.escape(PAGE)}#[\w-]+", "", message)
     return f"{message}\nsee {PAGE}#{anchor}"
 
 

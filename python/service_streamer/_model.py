@@ -65,7 +65,7 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
         TypeError: an argument has the wrong type. The message names it.
     """
     if makes_steps(source) and not is_managed(source):
-        raise TypeError(
+        raise no_model(
             f"worker processes load a StepModel themselves: pass the class {name_of(source)}, not "
             "an instance"
         )
@@ -82,20 +82,21 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
 def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
     """Validate a predict function; raise TypeError, naming the argument `name`."""
     if inspect.iscoroutinefunction(given) or inspect.isasyncgenfunction(given):
-        raise _no_model(
+        raise no_model(
             f"{name} must be an ordinary function, but {given.__name__} is async: callers can "
             "await `apredict`, and the model runs in a thread"
         )
     if isinstance(given, Requests):
-        raise _no_model(f"{name} must be a function, not a streamer: {given!r}")
+        raise no_model(f"{name} must be a function, not a streamer: {given!r}")
     if not callable(given):
         text = f"{name} must be callable, not the {type(given).__name__} {short(given)}"
         has_predict = callable(getattr(given, "predict", None))
-        raise _no_model(f"{text}: pass its predict method" if has_predict else text)
+        raise no_model(f"{text}: pass its predict method" if has_predict else text)
     return given  # type: ignore[no-any-return]
 
 
-def _no_model(text: str) -> TypeError:
+def no_model(text: str) -> TypeError:
+    """Return the error of what cannot be a model; the message has the remedy."""
     return TypeError(see(text, "a-model-that-cannot-be-called"))
 
 

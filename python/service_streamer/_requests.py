@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from . import _core, _map, _options
 from ._future import Future
+from ._messages import see
 from ._options import Options
 from ._request_context import join
 from ._types import Item, Items, Piece, Result, V
@@ -258,7 +259,8 @@ class Requests(Generic[Item, Result, Piece]):
 
     def _check_has_items(self) -> None:
         if self._options.output != "items":
-            raise ValueError('predict_one needs output="items": with "batch", use predict([item])')
+            text = 'predict_one needs output="items": with "batch", use predict([item])'
+            raise ValueError(see(text, "predict_one-of-a-whole-batch"))
 
     def _piece_timeout(self, timeout: float | None) -> float | None:
         if timeout is None:

@@ -11,7 +11,7 @@ from . import _lifecycle, _options
 from ._backend import Backend, NoBackend
 from ._errors import RequestTimeout, StreamerClosed
 from ._inspection import Inspection
-from ._messages import closed
+from ._messages import closed, see
 from ._options import Options
 from ._requests import Requests
 from ._types import Item, Piece, Policy, Result
@@ -155,10 +155,11 @@ class BaseStreamer(Requests[Item, Result, Piece], Inspection):
             backend.close_alone(True)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
+        text = (
             f"a {type(self).__name__} cannot be pickled: create one in each process, or create one "
             "before forking"
         )
+        raise TypeError(see(text, "a-streamer-that-is-pickled"))
 
     def __repr__(self) -> str:
         options = self._options

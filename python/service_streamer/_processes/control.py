@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from .. import _options
 from .._backend import Backend
 from .._errors import RequestTimeout
+from .._messages import see
 from .._model import AnyModel, Model, check_model, pack
 from .._options import Options
 from .._streamer import BaseStreamer
@@ -113,7 +114,8 @@ class WorkerControl(BaseStreamer[Item, Result, Piece]):
         return f"{type(self).__name__}({self._peer.name})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
+        text = (
             f"a {type(self).__name__} cannot be pickled: pass its address and call "
             f"{type(self).__name__}.connect(address) in the other process"
         )
+        raise TypeError(see(text, "a-streamer-that-is-pickled"))

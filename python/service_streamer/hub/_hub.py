@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .. import _options
 from .._future import Future
-from .._messages import wrong_option
+from .._messages import see, wrong_option
 from .._pipeline.request import Piece
 from .._types import Affinity, Numa
 from .._waiting import greenlets
@@ -216,7 +216,8 @@ class ModelHub(Releases):
         self.close(drain=exc_type is None)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a ModelHub cannot be pickled: create one in each process")
+        text = "a ModelHub cannot be pickled: create one in each process"
+        raise TypeError(see(text, "a-streamer-that-is-pickled"))
 
     def __repr__(self) -> str:
         return f"<ModelHub {', '.join(self._models)}>"

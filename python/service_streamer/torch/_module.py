@@ -34,7 +34,10 @@ def load_module() -> Any:
     """
     if "_torch" not in _loaded:
         import_torch()  # else the error would be "initialization failed"
-        _loaded["_torch"] = importlib.import_module("service_streamer._torch")
+        try:
+            _loaded["_torch"] = importlib.import_module("service_streamer._torch")
+        except ImportError as error:
+            raise ImportError(see(str(error), "a-module-for-torch-is-missing")) from None
     return _loaded["_torch"]
 
 
@@ -52,15 +55,17 @@ def load_built_module() -> Any:
         try:
             module = importlib.import_module("service_streamer._torch_built")
         except ImportError as error:
-            raise ImportError(
+            text = (
                 "TorchScript needs the module service_streamer._torch_built for torch "
                 f"{torch.__version__}: {_BUILD} ({error}). A .pt2 needs no build"
-            ) from error
+            )
+            raise ImportError(see(text, "a-module-for-torch-is-missing")) from error
         if module.__version__ != __version__:
-            raise ImportError(
+            text = (
                 f"service_streamer._torch_built has the version {module.__version__}, "
                 f"but the package has {__version__}: {_BUILD}"
             )
+            raise ImportError(see(text, "a-module-for-torch-is-missing"))
         _loaded["_torch_built"] = module
     return _loaded["_torch_built"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from .._grouping import Grouping
 from .._machine import thread_count
-from .._messages import wrong_option
+from .._messages import see, wrong_option
 from .._native import NativeSource
 from .._options import count, one_of
 from .._outputs import in_order
@@ -226,10 +226,11 @@ class NativeModel(NativeSource):
         return f"<{type(self).__name__} {self._path}: workers={self._workers}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
+        text = (
             "a NativeModel cannot be pickled: make one in each process, in init_model() of a "
             "ManagedModel"
         )
+        raise TypeError(see(text, "a-streamer-that-is-pickled"))
 
     def _make_capsule(self) -> Any:
         path, folder = (self._path, None) if self._script else unpack(self._path)

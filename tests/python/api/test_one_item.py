@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from thread_models import double
+from told import told
 from waits import eventually
 
 from service_streamer import Pipeline, RequestTimeout
@@ -50,8 +51,12 @@ def test_the_options_of_a_call_apply(held, run):
 
 def test_a_slice_of_a_batch_is_not_an_output(streamers, run):
     streamer = streamers(output="batch")
-    with pytest.raises(ValueError, match=r'output="items"'):
+    with pytest.raises(ValueError) as raised:
         streamer.predict_one(1)
+    assert str(raised.value) == told(
+        'predict_one needs output="items": with "batch", use predict([item])',
+        "predict_one-of-a-whole-batch",
+    )
     with pytest.raises(ValueError, match=r'output="items"'):
         run(streamer.apredict_one(1))
     assert streamer.stats().submitted == 0

@@ -68,7 +68,7 @@ def test_a_missing_torch_is_named(child):
 
 
 @pytest.mark.usefixtures("torch")
-def test_a_torch_that_lacks_the_interface_is_refused_in_one_line(child):
+def test_a_torch_that_lacks_the_interface_is_refused_in_one_sentence(child):
     done = child(
         """
         import torch
@@ -80,9 +80,10 @@ def test_a_torch_that_lacks_the_interface_is_refused_in_one_line(child):
             print(error)
         """
     )
-    (line,) = done.stdout.splitlines()
-    assert "native models need torch 2.10 or later, and this is torch" in line
+    line, page = done.stdout.splitlines()
+    assert line.startswith("native models need torch 2.10 or later, and this is torch")
     assert "__dlpack_c_exchange_api__" in line
+    assert page.endswith("#a-module-for-torch-is-missing")
 
 
 # ------------------------------------------------------------------- items

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,14 @@ def test_the_pages_are_what_the_results_say():
         [sys.executable, script, "--check"], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, f"run `python benchmarks/report.py`:\n{checked.stderr}"
+
+
+def test_the_figures_of_web_servers_are_copied_from_the_results():
+    measured = (ROOT / "docs/benchmarks/local.md").read_text()
+    page = (ROOT / "docs/troubleshooting/limits.md").read_text()
+    copied = re.findall(r"\| ([\d,]+) / ([\d,]+) per s \|", page)
+    assert len(copied) == 4
+    assert [pair for pair in copied if "{}/s / {}/s".format(*pair) not in measured] == []
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import service_streamer
-from service_streamer._messages import PAGE
+from service_streamer._messages import PAGE, see
 
 ROOT = Path(__file__).parents[3]
 FILE = "docs/troubleshooting/errors.md"
@@ -38,6 +38,8 @@ def anchors():
                 yield anchor.value if isinstance(anchor, ast.Constant) else unguarded_anchor()
     for file in (ROOT / "cpp/bindings").rglob("*.cc"):
         yield from re.findall(r'raise_mistake\(\w+,\s*"([\w-]+)"', file.read_text())
+    # what pip prints after a build that failed
+    yield from re.findall(rf"{re.escape(PAGE)}#([\w-]+)", (ROOT / "pyproject.toml").read_text())
 
 
 def unguarded_anchor():
@@ -59,9 +61,17 @@ def test_messages_have_the_address_of_the_page():
     assert f"{home}/blob/main/{FILE}" == PAGE
 
 
+def test_a_message_that_quotes_another_has_one_address():
+    quoted = see("it has a lock", "a-lock")
+    assert see(f"refused ({quoted}): leave it out", "refused") == (
+        f"refused (it has a lock): leave it out\nsee {PAGE}#refused"
+    )
+
+
 def test_each_anchor_of_a_message_is_on_the_page():
     named = set(anchors())
     assert len(named) > 10
+    assert "a-failed-build" in named
     assert named <= entries(FILE).keys()
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from told import told
 
 import service_streamer
 
@@ -17,13 +18,13 @@ REMEDY = (
 
 
 def import_error(site, before="pass"):
-    """The last line that an import from this folder prints; -S leaves out other installations."""
+    """The message that an import from this folder prints; -S leaves out other installations."""
     code = f"import sys; sys.path.insert(0, {str(site)!r}); {before}; import service_streamer"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    return done.stderr.splitlines()[-1]
+    return done.stderr.partition("ImportError: ")[2].removesuffix("\n")
 
 
 @pytest.mark.parametrize("last", ["the original", "ours"])
@@ -34,16 +35,17 @@ def test_both_distributions_in_one_folder_are_refused(tmp_path, last):
     if last == "the original":
         (ours / "__init__.py").write_text("from .service_streamer import ThreadedStreamer\n")
         (ours / "managed_model.py").write_text("")
-    assert import_error(tmp_path) == (
-        "ImportError: service-streamer 0.1 and service-streamer-ng are both installed in "
-        f"{ours}: {REMEDY}"
+    assert import_error(tmp_path) == told(
+        f"service-streamer 0.1 and service-streamer-ng are both installed in {ours}: {REMEDY}",
+        "the-original-beside-this-package",
     )
 
 
 @pytest.mark.every_python
 def test_free_threaded_python_is_refused():
     before = "sys.abiflags = 't'"
-    assert import_error(PACKAGE.parent, before) == (
-        "ImportError: service-streamer-ng needs a Python with the GIL, and this is a "
-        f"free-threaded build: use python{sys.version_info[0]}.{sys.version_info[1]} without the t"
+    assert import_error(PACKAGE.parent, before) == told(
+        "service-streamer-ng needs a Python with the GIL, and this is a free-threaded build: use "
+        f"python{sys.version_info[0]}.{sys.version_info[1]} without the t",
+        "a-free-threaded-python",
     )
