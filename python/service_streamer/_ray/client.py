@@ -54,6 +54,8 @@ class RayClient:
         self.owns = owns
         self.owner = owner
         """the handle of the actor"""
+        self.obstacle = ""
+        """what kept replicas from being ready at the last call of `stats`"""
         self._name = name
         self.engine = make_engine(
             # the engine of the owner forms the batches
@@ -119,10 +121,14 @@ class RayClient:
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         if timeout == 0:
             raise StreamerError("the owner of the streamer was not asked")
-        return dict(self._ask("stats", timeout=timeout))
+        values = dict(self._ask("stats", timeout=timeout))
+        self.obstacle = values.pop("obstacle")
+        return values
 
     def configure(self, change: Mapping[str, Any]) -> None:
         self._ask("configure", dict(change))
+        self._exchange.changes = {**self._exchange.changes, **change}
+        self._start()  # only then this client hears of a new owner
 
     def start_recording(self, seconds: float, max_events: int) -> int:
         return int(self._ask("start_recording", seconds, max_events))
@@ -141,7 +147,7 @@ class RayClient:
 
     def resize(self, limits: tuple[int, int]) -> None:
         """Change the number of replicas."""
-        self._ask("resize", limits)
+        self.configure({"replicas": limits})
 
     def replicas(self) -> list[str]:
         """Return what is known of each ready replica, as JSON."""

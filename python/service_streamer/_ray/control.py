@@ -14,6 +14,7 @@ from .._waiting import greenlets
 from .settings import RaySettings
 
 if TYPE_CHECKING:
+    from .._stats import StreamerStats
     from .client import RayClient
 
 
@@ -66,6 +67,10 @@ class ReplicaControl(BaseStreamer[Item, Result, Piece]):
                 "a-raystreamer-in-a-forked-child",
             )
         )
+
+    def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
+        obstacle = self._client.obstacle
+        return super()._explanation(f"{text}\n\n{obstacle}" if obstacle else text, name, stats)
 
     def _name(self) -> str:
         return self._shown

@@ -25,7 +25,8 @@ from .._waiting.threads import NativeThread, original
 from .answers import held_until_flush
 from .calls import Gone, call
 from .log import Log
-from .members import Member, Members
+from .member import Member
+from .members import Members
 from .meter import Meter
 from .scaling import Scaling
 from .settings import RaySettings
@@ -76,10 +77,12 @@ class Pool:
         """Change the limits of the number of replicas. Does not wait."""
         least, most = limits
         members = self.members
-        self._scaling = Scaling(least, most, self._settings.target_queue_time)
-        members.review, members.active = self._review, self._is_active
-        self._use(max(least, min(most, members.target)))
         with self._lock:
+            self._scaling = Scaling(least, most, self._settings.target_queue_time)
+            members.review, members.active = self._review, self._is_active
+            target = max(least, min(most, members.target))
+            self._engine.set_workers(target)
+            members.resize(target)
             missing = most - len(self._threads)
             new = [
                 NativeThread(self._work, "service-streamer-worker") for _ in range(max(0, missing))
@@ -136,13 +139,14 @@ class Pool:
         for _ in range(attempts):
             member = held[0] = held[0] or self.members.reserve()
             if member is None:
-                raise NotRun(self.members.error() or WorkerLost("the RayStreamer is closed"))
+                error = self.members.obstacles.error()
+                raise NotRun(error or WorkerLost("the RayStreamer is closed"))
             try:
                 with self._meter.running(len(items)):
                     return call(member.handle, items, self._settings.hang_timeout)
             except GetTimeoutError:
                 text = f"it was killed, because a batch took {self._settings.hang_timeout:g} s"
-                self.members.kill(member, text)
+                self.members.lost(member, text)
             except Gone as gone:
                 self.members.lost(member, gone)
             held[0] = None
@@ -160,17 +164,14 @@ class Pool:
 
     def _review(self) -> None:
         """Called by the thread of the members."""
-        load = self._meter.load(self._engine.stats(), self.members.count())
-        if load is None:
-            return
-        target = self._scaling.decide(load)
-        if target != self.members.target:
-            self._log.scaled(target, load.queue_time)
-            self._use(target)
-
-    def _use(self, target: int) -> None:
-        self._engine.set_workers(target)
-        self.members.resize(target)
+        with self._lock:
+            before = self.members.target  # some of them may have died
+            load = self._meter.load(self._engine.stats(), before)
+            if load is None or (target := self._scaling.decide(load)) == before:
+                return
+            self._engine.set_workers(target)
+            self.members.target = target
+        self._log.scaled(target, load.queue_time)
 
 
 def _always() -> bool:
