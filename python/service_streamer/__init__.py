@@ -39,15 +39,15 @@ from ._errors import (
     WorkerLost,
 )
 from ._future import Future
-from ._part_stats import ConsumerStats, StepStats, StreamStats, TenantStats, WorkerStats
 from ._processes.streamer import Streamer
 from ._ray.streamer import RayStreamer
 from ._redis.forever import run_redis_workers_forever
 from ._redis.streamer import RedisStreamer
 from ._redis.worker import RedisWorker
-from ._stats import RecentStats, StreamerStats
+from ._statistics.parts import ConsumerStats, StepStats, StreamStats, TenantStats, WorkerStats
+from ._statistics.stats import RecentStats, StreamerStats
+from ._statistics.time_summary import TimeSummary
 from ._threaded import ThreadedStreamer
-from ._time_summary import TimeSummary
 from .managed_model import ManagedModel
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ._backend import Backend
 from ._errors import StreamerClosed, StreamerError
-from ._explain import explain
-from ._stats import StreamerStats
+from ._statistics.explain import explain
+from ._statistics.stats import StreamerStats
 from ._waiting import greenlets
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ._pipeline.pipeline import Pipeline
 from ._processes.streamer import Streamer
 from ._redis.streamer import RedisStreamer
-from ._stats import OUTCOMES, StreamerStats
+from ._statistics.stats import OUTCOMES, StreamerStats
 from ._streamer import BaseStreamer, LifeCycle
 
 Values = dict[str, dict[str, float]]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ._errors import StreamerError
-from ._explain import (
+from ._output_cache import hold_weakly
+from ._statistics.explain import (
     PERCENTILES,
     WORKER_COLUMNS,
     age,
@@ -25,9 +26,8 @@ from ._explain import (
     verdict,
     worker_cells,
 )
-from ._output_cache import hold_weakly
-from ._part_stats import StreamStats
-from ._stats import StreamerStats
+from ._statistics.parts import StreamStats
+from ._statistics.stats import StreamerStats
 
 _BLUE, _AMBER = "#5b8def", "#d9902f"
 _FAINT = "opacity:.7"

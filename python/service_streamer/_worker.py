@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from . import _core, _cores, _lifecycle
+from . import _core, _lifecycle
 from ._backend import make_engine, weakly
 from ._future import Future
 from ._model import name_of, whole
 from ._options import Options
+from ._placement import cores as _cores
 from ._serving import Predict, is_logged, serve
 from ._waiting import threads
 from ._waiting.timeouts import countdown

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._options_file import OptionsFile
-from .._placement import RULES
+from .._placement.places import RULES
 
 Add = Callable[..., Any]
 """``add_argument`` of a parser"""

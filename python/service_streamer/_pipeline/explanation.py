@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .._explain import count, duration, troubles
 from .._processes.streamer import Streamer
-from .._stats import OUTCOMES, EventStats, StreamerStats
+from .._statistics.explain import count, duration, troubles
+from .._statistics.stats import OUTCOMES, EventStats, StreamerStats
 from .._streamer import BaseStreamer
 from .._threaded import ThreadedStreamer
 

@@ -14,7 +14,7 @@ from .._future import Future
 from .._option_names import known_options
 from .._options import Options
 from .._request_context import join
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._types import Items, Overflow
 from .._waiting import greenlets

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core, _cuda, _lifecycle, _options
 from .._backend import join_in_background, make_engine
-from .._devices import Device
 from .._messages import wrong_option
 from .._model import Model, makes_steps
 from .._options import Options
-from .._placement import Placement
+from .._placement.devices import Device
+from .._placement.places import Placement
 from .._types import StartMethod
 from .._waiting import callbacks, greenlets, threads
 from .._waiting.timeouts import countdown

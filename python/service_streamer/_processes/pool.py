@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from .. import _cores
+from .._placement import cores as _cores
 from . import descriptors
 from .init_failure import InitFailure
 from .log import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from .._devices import Device
+from .._placement.devices import Device
 from .init_failure import InitFailure
 from .process import Process
 from .start import Version

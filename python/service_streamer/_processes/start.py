@@ -19,9 +19,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
-from .. import _devices
 from .._model import Model
-from .._placement import Placement
+from .._placement import devices as _devices
+from .._placement.places import Placement
 from .._types import StartMethod
 from .._waiting.threads import original
 from . import descriptors

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .. import _options
-from .._devices import check_devices
 from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
 from .._model import AnyModel, check_model, warn_of_single_items
 from .._option_names import REQUIRED, known_options
 from .._options import Options
-from .._placement import Placement
+from .._placement.devices import check_devices
+from .._placement.places import Placement
 from .._types import (
     Affinity,
     FilePath,

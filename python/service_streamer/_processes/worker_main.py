@@ -26,9 +26,10 @@ from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import _core, _cores, _lifecycle
+from .. import _core, _lifecycle
 from .._model import Model, makes_steps
-from .._placement import Place
+from .._placement import cores as _cores
+from .._placement.places import Place
 from .._serving import flush_spans, flush_streams, is_logged, serve
 from .init_failure import InitFailure
 

@@ -14,7 +14,7 @@ from .._waiting import greenlets
 from .settings import RaySettings
 
 if TYPE_CHECKING:
-    from .._stats import StreamerStats
+    from .._statistics.stats import StreamerStats
     from .client import RayClient
 
 

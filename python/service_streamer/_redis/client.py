@@ -13,7 +13,7 @@ from .. import _core, _lifecycle
 from .._backend import join_in_background, make_engine, weakly
 from .._errors import BrokerError, StreamerClosed
 from .._options import Options
-from .._part_stats import StreamStats
+from .._statistics.parts import StreamStats
 from .._waiting import callbacks, threads
 from .._waiting.timeouts import countdown
 from . import queue_stats

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .._explain import count, duration, times, troubles
-from .._part_stats import ConsumerStats, StreamStats
-from .._stats import StreamerStats
+from .._statistics.explain import count, duration, times, troubles
+from .._statistics.parts import ConsumerStats, StreamStats
+from .._statistics.stats import StreamerStats
 from .protocol import CLAIM_AFTER
 
 

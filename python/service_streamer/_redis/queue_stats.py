@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .._errors import BrokerError
-from .._part_stats import ConsumerStats, StreamStats
+from .._statistics.parts import ConsumerStats, StreamStats
 from .broker import Broker, Connection
 from .explanation import is_silent
 from .protocol import GROUP

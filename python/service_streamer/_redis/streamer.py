@@ -11,7 +11,7 @@ from .._messages import no_such_option
 from .._model import name_of
 from .._option_names import known_options
 from .._options import Options
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._types import FilePath, Item, Output, Overflow, Piece, Result
 from .explanation import explain, verdict

@@ -12,13 +12,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _devices, _options
+from .. import _options
 from .._errors import StreamerError
 from .._grouping import worker_grouping
 from .._model import AnyModel, check_model, pack
 from .._option_names import REQUIRED, known_options
 from .._options import Options
-from .._placement import Placement
+from .._placement import devices as _devices
+from .._placement.places import Placement
 from .._processes import unguarded
 from .._processes.owner import Processes, ProcessOptions
 from .._processes.start import Version

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .._errors import StreamerError
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._threaded import ThreadedStreamer
 from .._types import Policy
 from ._models import Alias

@@ -6,7 +6,7 @@ import enum
 import time
 from typing import TYPE_CHECKING, Any
 
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from ._errors import ModelLoadError
 from ._memory import Size

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 
 from .._measurements import is_open, kind_of
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from ._records import Record, Records, Totals, make_record, parts_of, total, without_gauges
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from .._measurements import TIMES, Kind, Values, counters, gauges
-from .._part_stats import StreamStats
-from .._stats import StreamerStats
-from .._time_summary import TimeSummary
+from .._statistics.parts import StreamStats
+from .._statistics.stats import StreamerStats
+from .._statistics.time_summary import TimeSummary
 
 SUM = "sum"
 """the key of a histogram's sum; its other keys are upper bounds, and the counts not cumulative.

@@ -27,7 +27,7 @@ from .._measurements import (
     kind_of,
 )
 from .._processes.client import Client
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 
 _Streamers = dict[str, "weakref.ref[BaseStreamer]"]

@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from .._grouping import Grouping
-from .._machine import thread_count
 from .._messages import see, wrong_option
 from .._native import NativeSource
 from .._options import count, one_of
 from .._outputs import in_order
+from .._placement.machine import thread_count
 from .._types import Collate
 from ._collate import PadSide, check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._explain import REASONS
 from .._redis.protocol import CLAIM_AFTER
+from .._statistics.explain import REASONS
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .._errors import AlreadyRecording, StreamerClosed, StreamerError
 from .._messages import wrong_option
-from .._stats import StreamerStats
+from .._statistics.stats import StreamerStats
 from .._timeline import Wait
 from ._targets import Target, Task
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 from .._errors import BrokerError, RequestTimeout
-from .._part_stats import StreamStats
 from .._processes.streamer import Streamer
 from .._ray.streamer import RayStreamer
 from .._redis.client import RedisClient
@@ -13,7 +12,8 @@ from .._redis.explanation import is_silent
 from .._redis.protocol import CLAIM_AFTER
 from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
-from .._stats import StreamerStats
+from .._statistics.parts import StreamStats
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
 

@@ -8,7 +8,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _stats, _time_summary
+from .._statistics import stats as _stats
+from .._statistics import time_summary as _time_summary
 from ..hub import ModelStatus, _status
 
 VERSION = 1

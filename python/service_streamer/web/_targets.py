@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import _options
 from .._errors import StreamerError
-from .._explain import verdict
 from .._pipeline.pipeline import Pipeline
 from .._processes.streamer import Streamer
 from .._redis import explanation
 from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
-from .._stats import StreamerStats
+from .._statistics.explain import verdict
+from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer, LifeCycle
 from .._threaded import ThreadedStreamer
 from .._timeline import Wait, trace_of

@@ -7,7 +7,7 @@ import pytest
 from summaries import BUSY, QUIET, STREAMER, summary_of
 
 from service_streamer import TimeSummary, WorkerStats
-from service_streamer._explain import ENOUGH_BATCHES, REASONS, explain, verdict
+from service_streamer._statistics.explain import ENOUGH_BATCHES, REASONS, explain, verdict
 
 
 def changed(**changes):

@@ -16,16 +16,9 @@ from thread_models import double
 from told import told
 from waits import eventually
 
-from service_streamer import (
-    Pipeline,
-    RequestTimeout,
-    Stage,
-    Streamer,
-    ThreadedStreamer,
-    _cores,
-    batched,
-)
-from service_streamer._placement import Place
+from service_streamer import Pipeline, RequestTimeout, Stage, Streamer, ThreadedStreamer, batched
+from service_streamer._placement import cores as _cores
+from service_streamer._placement.places import Place
 from service_streamer._processes import worker_main
 from service_streamer._waiting import coroutines
 

@@ -16,9 +16,9 @@ from waits import LONG, eventually
 from service_streamer import Streamer, StreamerStats, StreamStats, ThreadedStreamer
 from service_streamer._commands.bench.results import Window
 from service_streamer._commands.top.sources import PageStats, is_broker
-from service_streamer._part_stats import ConsumerStats
 from service_streamer._redis import explanation
 from service_streamer._redis.protocol import CLAIM_AFTER
+from service_streamer._statistics.parts import ConsumerStats
 from service_streamer.hub import ModelHub, ModelLoadError, ModelSpec
 from service_streamer.web import _health
 from service_streamer.web._schema import to_json

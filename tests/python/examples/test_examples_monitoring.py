@@ -12,7 +12,7 @@ from web_services import LONG, answers, ask, running
 
 pytest.importorskip("prometheus_client")
 
-from service_streamer._stats import OUTCOMES
+from service_streamer._statistics.stats import OUTCOMES
 from service_streamer.metrics import _families
 
 yaml = pytest.importorskip("yaml")

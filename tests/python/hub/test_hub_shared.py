@@ -11,7 +11,7 @@ from step_models import Countdown
 from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError, WorkerLost
-from service_streamer._machine import cpu_count
+from service_streamer._placement.machine import cpu_count
 from service_streamer.hub import ModelLoadError, ModelSpec
 from service_streamer.hub._memory import pss
 

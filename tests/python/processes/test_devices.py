@@ -4,8 +4,13 @@ import os
 
 import pytest
 
-from service_streamer._devices import THREAD_VARIABLES, check_devices, device_of, environment
-from service_streamer._placement import Place, Placement
+from service_streamer._placement.devices import (
+    THREAD_VARIABLES,
+    check_devices,
+    device_of,
+    environment,
+)
+from service_streamer._placement.places import Place, Placement
 
 UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 MIG = "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0"

@@ -9,9 +9,16 @@ import pytest
 from told import told
 
 from service_streamer import ManagedModel, Streamer
-from service_streamer._devices import THREAD_VARIABLES, environment
-from service_streamer._machine import Core, cores_of, cpu_quota, parse_cpus, show_cpus, thread_count
-from service_streamer._placement import Place, Placement, divide
+from service_streamer._placement.devices import THREAD_VARIABLES, environment
+from service_streamer._placement.machine import (
+    Core,
+    cores_of,
+    cpu_quota,
+    parse_cpus,
+    show_cpus,
+    thread_count,
+)
+from service_streamer._placement.places import Place, Placement, divide
 from service_streamer.hub import ModelHub, ModelSpec
 
 ALL = range(16)

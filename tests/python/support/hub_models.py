@@ -8,7 +8,7 @@ from process_models import PathGate
 from waits import LONG
 
 from service_streamer import ManagedModel
-from service_streamer._machine import thread_count
+from service_streamer._placement.machine import thread_count
 
 GATE = threading.Event()
 """for versions with a file "gate": they are loaded when it is open"""

@@ -7,7 +7,7 @@ import pytest
 from service_streamer._commands.main import main
 from service_streamer._commands.tune import tuning
 from service_streamer._commands.tune.trial import ModelNotFoundError
-from service_streamer._machine import Core
+from service_streamer._placement.machine import Core
 from service_streamer.tune._rates import Point, TrialError
 from service_streamer.tune._space import NUMA
 

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ..._stats import StreamerStats
+from ..._statistics.stats import StreamerStats
 from .load import Sample
 
 # Two-sided 95 % quantiles of Student's t distribution, by degrees of freedom.

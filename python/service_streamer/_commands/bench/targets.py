@@ -12,12 +12,12 @@ from typing import Any
 
 from ... import _options
 from ..._errors import StreamerError
-from ..._explain import count
 from ..._model import check_model
 from ..._options_file import OptionsFile
 from ..._processes.streamer import Streamer
 from ..._redis.streamer import RedisStreamer
-from ..._stats import StreamerStats
+from ..._statistics.explain import count
+from ..._statistics.stats import StreamerStats
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
 from ..options import PLACEMENT, CommandError, find, flag

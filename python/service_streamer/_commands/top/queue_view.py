@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..._explain import count, duration
-from ..._part_stats import StreamStats
 from ..._redis.explanation import is_silent, verdict
+from ..._statistics.explain import count, duration
+from ..._statistics.parts import StreamStats
 from .parts import NARROW, bar, bar_width, line, table
 
 

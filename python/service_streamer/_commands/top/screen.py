@@ -9,8 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..._part_stats import StreamStats
-from ..._stats import StreamerStats
+from ..._statistics.parts import StreamStats
+from ..._statistics.stats import StreamerStats
 from . import hub_view, queue_view, streamer_view
 from .sources import PageStats
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..._errors import StreamerError
-from ..._part_stats import StreamStats
 from ..._processes.streamer import Streamer
-from ..._stats import StreamerStats
+from ..._statistics.parts import StreamStats
+from ..._statistics.stats import StreamerStats
 from ..options import CommandError
 
 _BROKER = re.compile(r"(rediss?(\+\w+)?|unix)://.*|(\[[^\]/]*\]|[^@/:\[]+):\d+")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..._explain import age, count, duration, settings, verdict
-from ..._part_stats import WorkerStats
-from ..._stats import OUTCOMES, RecentStats, StreamerStats
+from ..._statistics.explain import age, count, duration, settings, verdict
+from ..._statistics.parts import WorkerStats
+from ..._statistics.stats import OUTCOMES, RecentStats, StreamerStats
 from .parts import NARROW, bar, bar_width, line, table
 
 _STYLES = {

@@ -8,7 +8,7 @@ import math
 import os
 from typing import Any
 
-from ..._machine import cpu_count
+from ..._placement.machine import cpu_count
 from ..options import CommandError, add_devices, new_parser
 from .trial import Job
 

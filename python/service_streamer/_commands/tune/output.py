@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import __version__
-from ..._explain import duration
-from ..._machine import cpu_count
+from ..._placement.machine import cpu_count
+from ..._statistics.explain import duration
 from ...tune._file import text_of
 from ...tune._front import Measured
 from ...tune._space import Settings

@@ -9,8 +9,8 @@ import signal
 import sys
 from typing import Any
 
-from ..._explain import duration
-from ..._machine import cpu_count, usable_cores
+from ..._placement.machine import cpu_count, usable_cores
+from ..._statistics.explain import duration
 from ...tune._file import hash_of, write
 from ...tune._front import Measured, measured, pareto_front
 from ...tune._journal import JournalError, open_journal, remove_journal

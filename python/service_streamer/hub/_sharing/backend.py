@@ -12,7 +12,7 @@ from ..._backend import Backend, join_in_background
 from ..._errors import CancelledError, QueueFull, RequestTimeout, StreamerClosed
 from ..._options import LONGEST_TENANT
 from ..._processes.streamer import Streamer
-from ..._stats import OUTCOMES
+from ..._statistics.stats import OUTCOMES
 from ..._waiting.threads import Condition, original
 from .memory import PackedModel
 from .worker import SharedWorker

@@ -14,7 +14,7 @@ from ..._errors import (
     WorkerInitError,
     WorkerLost,
 )
-from ..._placement import Fixed, Place
+from ..._placement.places import Fixed, Place
 from ..._processes.streamer import Streamer
 from .memory import PackedModel, RunningModel
 from .models import SharedModels

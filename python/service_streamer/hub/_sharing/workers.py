@@ -9,7 +9,7 @@ from ... import _lifecycle, _options
 from ..._errors import StreamerClosed
 from ..._model import Model
 from ..._options import Options
-from ..._placement import Placement
+from ..._placement.places import Placement
 from ..._waiting.threads import original
 from .memory import PackedModel
 from .streamer import SharedStreamer

@@ -8,9 +8,9 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from ._machine import cpu_count
-from ._messages import see
-from ._variables import variables_of
+from .._messages import see
+from .._variables import variables_of
+from .machine import cpu_count
 
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")  # what a process opens to compute on a GPU
 

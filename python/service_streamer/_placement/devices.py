@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._messages import wrong_option
-from ._placement import Place
+from .._messages import wrong_option
+from .places import Place
 
 Device = int | str
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ._time_summary import TimeSummary
+from .time_summary import TimeSummary
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._stats import StreamerStats
+from .stats import StreamerStats
 
 FULL = 0.9
 """a tenant that has this part of ``max_queue_per_tenant`` in the queue fills it"""

@@ -7,8 +7,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from ._part_stats import StepStats, StreamStats, TenantStats, WorkerStats
-from ._time_summary import TimeSummary
+from .parts import StepStats, StreamStats, TenantStats, WorkerStats
+from .time_summary import TimeSummary
 
 OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
 """how a request ends: the fields of `EventStats` that count it"""
@@ -200,7 +200,7 @@ class StreamerStats(EventStats):
 
     def _repr_html_(self) -> str:
         # importing it is left to notebooks; the module imports this one
-        notebook = importlib.import_module("._notebook", __package__)
+        notebook = importlib.import_module(".._notebook", __package__)
         return str(notebook.of_stats(self))
 
 

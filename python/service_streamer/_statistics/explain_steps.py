@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._part_stats import StepStats
+from .parts import StepStats
 
 OFTEN = 0.75
 """the live items limit the throughput if a step has this part of ``batch_size`` on average"""

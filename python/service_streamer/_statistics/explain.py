@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import _explain_groups, _explain_places, _explain_steps, _explain_tenants
-from ._part_stats import WorkerStats
-from ._stats import EventStats, StreamerStats
+from . import explain_groups, explain_places, explain_steps, explain_tenants
+from .parts import WorkerStats
+from .stats import EventStats, StreamerStats
 
 REASONS = {
     "full": "the batch was full (batch_size)",
@@ -58,7 +58,7 @@ def explain(name: str, stats: StreamerStats) -> str:
             f"({count(recent.batches, 'batch', 'batches')}); all else is since the start."
         )
     if stats.steps is not None:
-        lines = [title, _explain_steps.summary(stats.steps), "", *times(recent), *_workers(stats)]
+        lines = [title, explain_steps.summary(stats.steps), "", *times(recent), *_workers(stats)]
         return "\n".join([*lines, *troubles(stats), "", verdict(stats)])
     lines = [
         title,
@@ -69,11 +69,11 @@ def explain(name: str, stats: StreamerStats) -> str:
         *_table("items per batch", size_rows(stats.batch_sizes)),
         "",
         *_table("why batches closed", reason_rows(recent.close_reasons)),
-        *_explain_groups.lines(recent, stats.buckets),
+        *explain_groups.lines(recent, stats.buckets),
         "",
         *times(recent),
         *_workers(stats),
-        *_explain_tenants.lines(stats),
+        *explain_tenants.lines(stats),
         *troubles(stats),
         "",
         verdict(stats),
@@ -119,7 +119,7 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
     if stats.steps is not None:
         queues = recent.queue_time.mean > BUSY * recent.service_time.mean
         heavy = queues and recent.weight > 0  # else weights do not count
-        return _explain_steps.verdict(stats.steps, stats.batch_size, stats.workers, heavy)
+        return explain_steps.verdict(stats.steps, stats.batch_size, stats.workers, heavy)
     batches = recent.batches
     share = {reason: recent.close_reasons.get(reason, 0) / batches for reason in REASONS}
     requests = max(recent.queue_time.count, 1)
@@ -152,7 +152,7 @@ def _limit(stats: StreamerStats, recent: EventStats) -> str:
             f"batch_size={stats.batch_size}. If clients send more at once, a limit of the web "
             "server holds them back, such as its number of threads: raise it."
         )
-    if limit := _explain_groups.verdict(recent, stats.buckets):
+    if limit := explain_groups.verdict(recent, stats.buckets):
         return limit
     if share["max_latency"] + share["window"] >= 0.5:
         hint = ' or use policy="adaptive"' if stats.policy == "window" else ""
@@ -252,7 +252,7 @@ def _workers(stats: StreamerStats) -> list[str]:
     rows = [("worker processes (mean times)", list(WORKER_COLUMNS))]
     rows += [(f"  pid {worker.pid}", worker_cells(worker)) for worker in stats.worker_processes]
     lines = [f"{label:<32}" + "".join(f"{cell:>10}" for cell in cells) for label, cells in rows]
-    return ["", *lines, *_explain_places.lines(stats.worker_processes)]
+    return ["", *lines, *explain_places.lines(stats.worker_processes)]
 
 
 def worker_cells(worker: WorkerStats) -> list[str]:

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ._machine import (
+from .._messages import short, wrong_option
+from .._options import count
+from .machine import (
     Core,
     cpu_count,
     cpu_quota,
@@ -19,8 +21,6 @@ from ._machine import (
     thread_count,
     usable_cores,
 )
-from ._messages import short, wrong_option
-from ._options import count
 
 T = TypeVar("T")
 RULES = ("auto", "no_smt")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._stats import EventStats
+from .stats import EventStats
 
 MUCH_PADDING = 0.2
 """the report advises ``bucket`` from this share of padding on"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ._machine import cpu_count, parse_cpus
-from ._part_stats import WorkerStats
+from .._placement.machine import cpu_count, parse_cpus
+from .parts import WorkerStats
 
 
 def lines(workers: Sequence[WorkerStats]) -> list[str]:

@@ -1,0 +1,1 @@
+"""The cores, GPUs and threads of workers."""
