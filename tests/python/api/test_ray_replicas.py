@@ -156,6 +156,7 @@ def test_requests_wait_for_replicas_that_still_load_when_one_has_failed(replicas
     with pytest.raises(WorkerInitError, match="OSError: 404"):
         asyncio.run(replicas.wait_ready(LONG))
     slow[1].loaded()
+    assert are_ready(replicas, 1)
     assert replicas.reserve().handle is slow[1]
 
 
