@@ -6,37 +6,25 @@ Threads of Ray tell that a replica has loaded its model, or that it has died.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
-from .._errors import ClusterError, WorkerInitError
+from ray.exceptions import RuntimeEnvSetupError
+
 from .._processes.init_failure import InitFailure
 from .._waiting.threads import Condition, NativeThread, original
 from . import cluster
 from .ends import PATIENCE, Ends, end_all, kill
 from .log import Log
 from .loops import wait_for
+from .member import Member
 from .meter import TICK
 from .obstacles import Obstacles
 from .replica import launch
 from .settings import RaySettings
-
-
-@dataclasses.dataclass(eq=False)
-class Member:
-    """One replica."""
-
-    number: int
-    handle: Any
-    started: float  # `time.monotonic()` seconds
-    ready: bool = False
-    ended: bool = False
-    """it has died, or is to end once it is idle"""
-    about: str = ""  # what `Replica.load` told of it
 
 
 class Members:
@@ -71,6 +59,8 @@ class Members:
         """those that died after they had loaded their model"""
         self.changed = Condition()
         """notified when anything here changes"""
+        self.obstacles = Obstacles(log)
+        """why no replica can be ready"""
         self.closing = False
         self.review: Callable[[], None] = _nothing
         """called by the thread each `TICK`, while `active` returns True"""
@@ -79,7 +69,6 @@ class Members:
         self._numbers = itertools.count(1)
         self._all: list[Member] = []
         self._idle: list[Member] = []
-        self._obstacles = Obstacles(log)
         self._ends = Ends(lambda handle: self._tell("finished", None, handle))
         self._events: collections.deque[tuple[str, Member | None, Any]] = collections.deque()
         self._thread = NativeThread(self._supervise, "service-streamer-supervisor")
@@ -97,7 +86,7 @@ class Members:
         self._thread.join(PATIENCE + 1)
 
     def resize(self, target: int) -> None:
-        """Change the number. Does not wait."""
+        """Change the number, and try again if the model could not be loaded. Does not wait."""
         self.target = target
         self._tell("resized", None)
 
@@ -109,7 +98,7 @@ class Members:
             ClusterError: no node has the resources of a replica.
         """
         await wait_for(self.changed, self._is_settled, timeout)
-        if (error := self.error()) is not None and not self._enough():
+        if (error := self.obstacles.error()) is not None and not self._enough():
             raise error
         return self._enough()
 
@@ -153,18 +142,14 @@ class Members:
         kill(member.handle)
         self._tell("died", member, error)
 
-    def error(self) -> WorkerInitError | ClusterError | None:
-        """Return why no replica can be ready; None: one can."""
-        return self._obstacles.error()
-
     def _enough(self) -> bool:
         return self.count(ready=True) >= self.target
 
     def _is_settled(self) -> bool:
-        return self.closing or self._enough() or bool(self._obstacles)
+        return self.closing or self._enough() or self.obstacles.block(self._all)
 
     def _hopeless(self) -> bool:
-        return bool(self._obstacles) and self.count(ready=True) == 0
+        return self.obstacles.block(self._all) and self.count(ready=True) == 0
 
     def _tell(self, what: str, member: Member | None, value: Any = None) -> None:
         if what == "died" and member is not None:
@@ -181,7 +166,7 @@ class Members:
         error = future.exception()
         if error is not None:
             self._tell("died", member, error)
-        elif what == "loaded":
+        elif what != "died":
             self._tell(what, member, future.result())
 
     # ---------------------------------------------------------------------- the thread
@@ -191,7 +176,9 @@ class Members:
             try:
                 pause = self._round()
             except Exception as error:  # of Ray, as while the head of the cluster restarts
-                pause = self._obstacles.not_started(error)
+                failure = InitFailure(f"Ray could not start a replica: {error!r}")
+                self.obstacles.failed(failure, time.monotonic(), passing=True)
+                pause = self.obstacles.pause()
             self.changed.notify()
             self.changed.wait_for(functools.partial(self._due, pause is None), pause)
         end_all(
@@ -208,6 +195,8 @@ class Members:
         while self._events:
             self._handle(*self._events.popleft())
         self._match()
+        if self._enough():
+            self.obstacles.clear()
         self._check_place()
         if self.active():
             self.review()
@@ -216,6 +205,8 @@ class Members:
     def _handle(self, what: str, member: Member | None, value: Any) -> None:
         if what == "finished":
             self._ends.complete(value)
+        elif what == "resized":
+            self.obstacles.clear()
         if member is None or member not in self._all:
             return
         if what == "loaded" and not member.ended:
@@ -227,14 +218,13 @@ class Members:
             self._ends.begin(member.handle)
 
     def _loaded(self, member: Member, about: str, note: str) -> None:
-        self._obstacles.lacks(None)
         if note:
             member.ended = True
             self._all.remove(member)
             kill(member.handle)
-            self._obstacles.failed(InitFailure.from_note(note))
+            self._failed(member, InitFailure.from_note(note), passing=False)
             return
-        self._obstacles.loaded()
+        self.obstacles.clear()
         member.about = about
         self._log.ready(member.number, about)
         with self._lock:
@@ -248,12 +238,17 @@ class Members:
             self.restarts += 1
         else:
             text = f"a replica died while it loaded the model: {error}"
-            self._obstacles.failed(InitFailure(text))
+            self._failed(member, InitFailure(text), not isinstance(error, RuntimeEnvSetupError))
+
+    def _failed(self, member: Member, failure: InitFailure, passing: bool) -> None:
+        passing = passing or self.count(ready=True) > 0
+        self.obstacles.failed(failure, member.started, passing)
 
     def _match(self) -> None:
         """Start the replicas that are missing, and end those that are too many."""
-        while self.count() < self.target and self._obstacles.pause() == 0:
-            self._start_one()
+        if self.obstacles.pause() == 0:
+            for _ in range(self.target - self.count()):  # some may die meanwhile
+                self._start_one()
         while self.count() > self.target:
             live = [each for each in self._all if not each.ended]
             with self._lock:
@@ -271,17 +266,20 @@ class Members:
 
     def _start_one(self) -> None:
         handle = launch(self._settings, self._output_batch)
-        member = Member(next(self._numbers), handle, time.monotonic())
-        loading = member.handle.load.remote(self._packed, self._batch_size)
-        for what, ref in (("loaded", loading), ("died", member.handle.watch.remote())):
-            ref.future().add_done_callback(functools.partial(self._heard, what, member))
+        member = Member(next(self._numbers), handle)
+        calls = {
+            "loaded": handle.load.remote(self._packed, self._batch_size),
+            "died": handle.watch.remote(),
+        }
+        for what, call in calls.items():
+            call.future().add_done_callback(functools.partial(self._heard, what, member))
         self._all.append(member)
 
     def _pause(self) -> float | None:
         due = [TICK] if self.active() else []
         if (left := self._ends.left()) is not None:
             due.append(left)
-        if self.count() < self.target and (pause := self._obstacles.pause()) is not None:
+        if self.count() < self.target and (pause := self.obstacles.pause()) is not None:
             due.append(pause)
         if any(not each.ready for each in self._all):
             due.append(max(0.1, min(1.0, self._settings.placement_timeout)))
@@ -290,7 +288,7 @@ class Members:
     def _check_place(self) -> None:
         limit = time.monotonic() - self._settings.placement_timeout
         late = any(not each.ready and each.started < limit for each in self._all)
-        self._obstacles.lacks(cluster.lacking(self._settings.demand) if late else None)
+        self.obstacles.lacks(cluster.lacking(self._settings.demand) if late else None)
 
 
 def _nothing() -> None:

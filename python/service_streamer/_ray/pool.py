@@ -25,7 +25,8 @@ from .._worker import serve
 from .answers import held_until_flush
 from .calls import Gone, call
 from .log import Log
-from .members import Member, Members
+from .member import Member
+from .members import Members
 from .meter import Meter
 from .scaling import Scaling
 from .settings import RaySettings
@@ -136,7 +137,8 @@ class Pool:
         for _ in range(attempts):
             member = held[0] = held[0] or self.members.reserve()
             if member is None:
-                raise NotRun(self.members.error() or WorkerLost("the RayStreamer is closed"))
+                error = self.members.obstacles.error()
+                raise NotRun(error or WorkerLost("the RayStreamer is closed"))
             try:
                 with self._meter.running(len(items)):
                     return call(member.handle, items, self._settings.hang_timeout)

@@ -1,9 +1,9 @@
 """What the owner of a RayStreamer does about errors of Ray, without a cluster."""
 
 import asyncio
-import concurrent.futures
 import pickle
 import threading
+from concurrent.futures import Future
 
 import numpy
 import pytest
@@ -11,9 +11,15 @@ from waits import LONG, eventually
 
 pytest.importorskip("ray")
 
-from ray.exceptions import OwnerDiedError, RayError, RayTaskError
+from ray.exceptions import (
+    OwnerDiedError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+)
 
-from service_streamer import WorkerLost
+from service_streamer import WorkerInitError, WorkerLost
 from service_streamer._model import Model
 from service_streamer._model_errors import NotRun
 from service_streamer._pickle import unpack_error
@@ -39,14 +45,34 @@ class Call:
 
 
 class Actor:
-    """A replica that loads its model at once, or never, and does not finish."""
+    """A replica that loads its model at once, or never, and does not finish.
 
-    def __init__(self, loads=True):
-        loaded = concurrent.futures.Future()
+    Args:
+        loads: False: it loads until `loaded` or `dies` is called.
+        note: why it cannot load the model.
+    """
+
+    def __init__(self, loads=True, note=""):
+        self.load = Call(Future())
+        self.watch, self.finish = Call(Future()), Call(Future())
         if loads:
-            loaded.set_result(("", ""))
-        self.load, self.watch = Call(loaded), Call(concurrent.futures.Future())
-        self.finish = Call(concurrent.futures.Future())
+            self.loaded(note)
+
+    def loaded(self, note=""):
+        self.load.future().set_result(("", note))
+
+    def dies(self, error=None):
+        error = error or RayActorError(error_msg="its node has died")
+        self.watch.future().set_exception(error)
+        return self
+
+
+def failing():
+    return Actor(note="OSError: 503")
+
+
+def dying():
+    return Actor(loads=False).dies()
 
 
 @pytest.fixture
@@ -54,7 +80,7 @@ def replicas_of(monkeypatch):
     """Makes `Members` whose replicas are given; exceptions are raised instead of a start."""
     made, killed = [], []
 
-    def make(launched, number):
+    def make(launched, number, **settings):
         launches = iter(launched)
 
         def launch(*_):
@@ -64,10 +90,11 @@ def replicas_of(monkeypatch):
             return each
 
         monkeypatch.setattr(members, "launch", launch)
-        made.append(Members(b"", 8, False, RaySettings(replicas=number), Log("model")))
+        made.append(Members(b"", 8, False, RaySettings(number, **settings), Log("model")))
         made[-1].start()
         return made[-1], killed
 
+    monkeypatch.setattr(obstacles, "BACK_OFF", (0.001, 0.01))
     monkeypatch.setattr(members, "kill", killed.append)
     monkeypatch.setattr(ends, "kill", killed.append)
     monkeypatch.setattr(members, "end_all", lambda *_: None)
@@ -76,14 +103,75 @@ def replicas_of(monkeypatch):
         each.stop()
 
 
-def test_replicas_stay_when_ray_cannot_start_another(replicas_of, monkeypatch):
-    monkeypatch.setattr(obstacles, "BACK_OFF", (0.01, 0.01))
+def are_ready(replicas, number):
+    return replicas.changed.wait_for(lambda: replicas.count(ready=True) == number, LONG)
+
+
+def test_replicas_stay_when_ray_cannot_start_another(replicas_of):
     healthy, other = Actor(), Actor()
     launched = [healthy, RayError("the head is away"), ValueError("refused"), other]
     replicas, killed = replicas_of(launched, 2)
-    replicas.changed.wait_for(lambda: replicas.count(ready=True) == 2, LONG)
+    assert are_ready(replicas, 2)
     assert {replicas.reserve().handle, replicas.reserve().handle} == {healthy, other}
-    assert (killed, replicas.error()) == ([], None)
+    eventually(lambda: replicas.obstacles.error() is None)
+    assert killed == []
+
+
+def test_replicas_that_fail_together_are_one_attempt(replicas_of):
+    replicas, _ = replicas_of([*(failing() for _ in range(8)), *(Actor() for _ in range(8))], 8)
+    assert are_ready(replicas, 8)
+
+
+def test_after_five_attempts_only_a_resize_starts_a_replica(replicas_of):
+    replicas, _ = replicas_of([*(failing() for _ in range(5)), Actor()], 1)
+    eventually(lambda: "no replica is started before resize()" in replicas.obstacles.about())
+    assert replicas.reserve() is None
+    replicas.resize(1)
+    assert are_ready(replicas, 1)
+    eventually(lambda: replicas.obstacles.about() == "")
+
+
+def test_no_attempt_is_the_last_one_while_a_replica_is_ready(replicas_of):
+    replicas, _ = replicas_of([Actor(), *(failing() for _ in range(9)), Actor()], 2)
+    assert are_ready(replicas, 2)
+
+
+def test_replicas_that_die_while_they_load_are_always_replaced(replicas_of):
+    replicas, _ = replicas_of([*(dying() for _ in range(9)), Actor()], 1)
+    assert are_ready(replicas, 1)
+
+
+def test_requests_wait_for_replicas_that_still_load_when_one_has_failed(replicas_of):
+    slow = [Actor(loads=False) for _ in range(3)]
+    replicas, _ = replicas_of([slow[0], failing(), *slow[1:]], 2)
+    eventually(lambda: replicas.obstacles.error() is not None and replicas.count() == 2)
+    assert not replicas.any_idle()
+    assert not replicas._is_settled()
+    slow[0].loaded("OSError: 404")
+    assert replicas.reserve() is None  # the others are new attempts
+    with pytest.raises(WorkerInitError, match="OSError: 404"):
+        asyncio.run(replicas.wait_ready(LONG))
+    slow[1].loaded()
+    assert are_ready(replicas, 1)
+    assert replicas.reserve().handle is slow[1]
+
+
+def test_requests_wait_when_replicas_die_while_they_load_until_the_third(replicas_of):
+    waiting = Actor(loads=False)
+    replicas, _ = replicas_of([dying(), dying(), waiting, Actor(loads=False)], 1)
+    replicas.changed.wait_for(lambda: waiting in [each.handle for each in replicas._all], LONG)
+    assert not replicas.any_idle()
+    waiting.dies()
+    assert replicas.reserve() is None
+    assert "died while it loaded the model: its node has died" in replicas.obstacles.about()
+
+
+def test_a_wrong_runtime_env_is_told_at_once_and_five_times_are_enough(replicas_of):
+    wrong = RuntimeEnvSetupError("there is no such package")
+    replicas, _ = replicas_of([Actor(loads=False).dies(wrong) for _ in range(5)], 1)
+    assert replicas.reserve() is None
+    assert "there is no such package" in replicas.obstacles.about()
+    eventually(lambda: "no replica is started before resize()" in replicas.obstacles.about())
 
 
 def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of, monkeypatch):
@@ -98,7 +186,7 @@ def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of, monkeypa
 def test_a_replica_that_blocks_at_its_end_is_killed(replicas_of, monkeypatch):
     monkeypatch.setattr(ends, "PATIENCE", 0.01)
     replicas, killed = replicas_of([Actor(), Actor()], 2)
-    replicas.changed.wait_for(lambda: replicas.count(ready=True) == 2, LONG)
+    assert are_ready(replicas, 2)
     replicas.resize(1)
     eventually(lambda: len(killed) == 1)
 
@@ -117,7 +205,7 @@ def test_clients_that_wait_for_replicas_hold_no_thread(replicas_of, end):
         if end == "closed":
             await asyncio.to_thread(replicas.stop)
         else:
-            actor.load.future().set_result(("", ""))
+            actor.loaded()
         return set(await asyncio.gather(*waiting))
 
     assert asyncio.run(wait()) == {end == "loaded"}
