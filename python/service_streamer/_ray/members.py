@@ -134,12 +134,7 @@ class Members:
         self._tell("idle" if member.ended else "free", member)
 
     def lost(self, member: Member, error: Any) -> None:
-        """Note that a reserved replica has died."""
-        self._tell("died", member, error)
-
-    def kill(self, member: Member, error: str) -> None:
-        """Kill a reserved replica."""
-        kill(member.handle)
+        """Note that a reserved replica has died, or is to be killed."""
         self._tell("died", member, error)
 
     def _enough(self) -> bool:
@@ -239,6 +234,7 @@ class Members:
         else:
             text = f"a replica died while it loaded the model: {error}"
             self._failed(member, InitFailure(text), not isinstance(error, RuntimeEnvSetupError))
+        kill(member.handle)  # it may only be out of reach
 
     def _failed(self, member: Member, failure: InitFailure, passing: bool) -> None:
         passing = passing or self.count(ready=True) > 0

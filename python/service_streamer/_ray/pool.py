@@ -144,7 +144,7 @@ class Pool:
                     return call(member.handle, items, self._settings.hang_timeout)
             except GetTimeoutError:
                 text = f"it was killed, because a batch took {self._settings.hang_timeout:g} s"
-                self.members.kill(member, text)
+                self.members.lost(member, text)
             except Gone as gone:
                 self.members.lost(member, gone)
             held[0] = None

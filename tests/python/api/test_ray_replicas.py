@@ -174,6 +174,14 @@ def test_a_wrong_runtime_env_is_told_at_once_and_five_times_are_enough(replicas_
     eventually(lambda: "no replica is started before resize()" in replicas.obstacles.about())
 
 
+def test_a_replica_that_is_out_of_reach_is_killed(replicas_of):
+    lost, other = Actor(), Actor()
+    replicas, killed = replicas_of([lost, other], 1)
+    replicas.lost(replicas.reserve(), "it is out of reach")
+    assert replicas.reserve().handle is other
+    assert killed == [lost]
+
+
 def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of, monkeypatch):
     monkeypatch.setattr(ends, "PATIENCE", 10 * LONG)
     waiting = Actor(loads=False)
