@@ -162,11 +162,12 @@ class Pool:
 
     def _review(self) -> None:
         """Called by the thread of the members."""
-        load = self._meter.load(self._engine.stats(), self.members.count())
+        before = self.members.target  # some of them may have died
+        load = self._meter.load(self._engine.stats(), before)
         if load is None:
             return
         target = self._scaling.decide(load)
-        if target != self.members.target:
+        if target != before:
             self._log.scaled(target, load.queue_time)
             self._use(target)
 

@@ -22,7 +22,7 @@ class Load:
     full: float
     """mean number of replicas that would have been at work, had all batches been full"""
     replicas: int
-    """those that there are, including those that are loading"""
+    """those that there should be"""
     batches: int
     """that run or could run now: more replicas than this have nothing to do"""
 

@@ -1,0 +1,56 @@
+"""How the owner of a RayStreamer changes the number of replicas, without a cluster."""
+
+import pytest
+
+pytest.importorskip("ray")
+
+from service_streamer._backend import make_engine
+from service_streamer._options import Options
+from service_streamer._ray import pool
+from service_streamer._ray.scaling import Load
+from service_streamer._ray.settings import RaySettings
+from service_streamer._waiting.threads import Condition
+
+
+class HalfOfThem:
+    """In the place of `Members`: two of four have died, and are not started again yet."""
+
+    def __init__(self, *_):
+        self.target = 4
+        self.closing = False
+        self.changed = Condition()
+
+    def start(self):
+        pass
+
+    def stop(self):
+        self.closing = True
+        self.changed.notify()
+
+    def resize(self, target):
+        self.target = target
+
+    def count(self):
+        return 2
+
+    def any_idle(self):
+        return False
+
+
+@pytest.fixture
+def replicas(monkeypatch):
+    """A `Pool` for 1 to 8 replicas, of which there are too few."""
+    monkeypatch.setattr(pool, "Members", HalfOfThem)
+    options = Options(batch_size=8)
+    engine = make_engine(options, workers=1, start=lambda: None, start_timer=lambda: None)
+    settings = RaySettings(replicas=(1, 8))
+    made = pool.Pool(engine, "model", b"", options, False, settings, lambda: None)
+    monkeypatch.setattr(made._meter, "load", lambda _, count: Load(0.0, 0.0, 0.0, count, 9))
+    yield made
+    made.stop()
+    engine.close(False)
+
+
+def test_the_death_of_replicas_is_no_reason_for_fewer(replicas):
+    replicas._review()
+    assert replicas.members.target == 4
