@@ -189,12 +189,12 @@ class Members:
         self._ends.review()
         while self._events:
             self._handle(*self._events.popleft())
+        if self.active():
+            self.review()
         self._match()
         if self._enough():
             self.obstacles.clear()
         self._check_place()
-        if self.active():
-            self.review()
         return self._pause()
 
     def _handle(self, what: str, member: Member | None, value: Any) -> None:

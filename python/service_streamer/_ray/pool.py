@@ -77,10 +77,12 @@ class Pool:
         """Change the limits of the number of replicas. Does not wait."""
         least, most = limits
         members = self.members
-        self._scaling = Scaling(least, most, self._settings.target_queue_time)
-        members.review, members.active = self._review, self._is_active
-        self._use(max(least, min(most, members.target)))
         with self._lock:
+            self._scaling = Scaling(least, most, self._settings.target_queue_time)
+            members.review, members.active = self._review, self._is_active
+            target = max(least, min(most, members.target))
+            self._engine.set_workers(target)
+            members.resize(target)
             missing = most - len(self._threads)
             new = [
                 NativeThread(self._work, "service-streamer-worker") for _ in range(max(0, missing))
@@ -162,18 +164,14 @@ class Pool:
 
     def _review(self) -> None:
         """Called by the thread of the members."""
-        before = self.members.target  # some of them may have died
-        load = self._meter.load(self._engine.stats(), before)
-        if load is None:
-            return
-        target = self._scaling.decide(load)
-        if target != before:
-            self._log.scaled(target, load.queue_time)
-            self._use(target)
-
-    def _use(self, target: int) -> None:
-        self._engine.set_workers(target)
-        self.members.resize(target)
+        with self._lock:
+            before = self.members.target  # some of them may have died
+            load = self._meter.load(self._engine.stats(), before)
+            if load is None or (target := self._scaling.decide(load)) == before:
+                return
+            self._engine.set_workers(target)
+            self.members.target = target
+        self._log.scaled(target, load.queue_time)
 
 
 def _always() -> bool:

@@ -1,6 +1,9 @@
 """How the owner of a RayStreamer changes the number of replicas, without a cluster."""
 
+import threading
+
 import pytest
+from waits import LONG
 
 pytest.importorskip("ray")
 
@@ -53,4 +56,25 @@ def replicas(monkeypatch):
 
 def test_the_death_of_replicas_is_no_reason_for_fewer(replicas):
     replicas._review()
+    assert replicas.members.target == 4
+
+
+def test_a_decision_does_not_undo_a_resize(replicas, monkeypatch):
+    decides, go = threading.Event(), threading.Event()
+
+    def decide(load):
+        decides.set()
+        assert go.wait(LONG)
+        return 2
+
+    monkeypatch.setattr(replicas._scaling, "decide", decide)
+    threads = [threading.Thread(target=replicas._review)]
+    threads[0].start()
+    assert decides.wait(LONG)
+    threads.append(threading.Thread(target=replicas.resize, args=((4, 4),)))
+    threads[1].start()
+    threads[1].join(0.1)  # a resize that does not wait for the decision is done
+    go.set()
+    for thread in threads:
+        thread.join(LONG)
     assert replicas.members.target == 4
