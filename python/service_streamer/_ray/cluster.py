@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from .._core import __version__
 from .._errors import ClusterError, StreamerError
@@ -47,11 +47,12 @@ def connect(address: str | None) -> None:
         raise StreamerError(see(text, "a-raystreamer-in-a-process-patched-by-gevent"))
     if address is not None and not isinstance(address, str):
         raise TypeError(f"ray_address must be a str, such as host:port, or None, not {address!r}")
-    if address is not None and address not in ("auto", "local"):
-        _probe(address)
+    _probe(address, "ray_address")
     if ray.is_initialized():
         _check_connected(address)
         return
+    if address in (None, "auto"):
+        _probe(_found(address), "RAY_ADDRESS")
     try:
         with _handler_kept():
             ray.init(address=address, log_to_driver=False, configure_logging=False)
@@ -114,23 +115,36 @@ def _amounts(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items())
 
 
-def _probe(address: str) -> None:
+def _found(address: str | None) -> str | None:
+    """Return the address that Ray will take, maybe of a head that has crashed; None: none."""
+    with contextlib.suppress(Exception):  # it is private to Ray
+        from ray._private.services import get_ray_address_from_environment
+
+        return cast("str | None", get_ray_address_from_environment(address, None))
+    return None
+
+
+def _probe(address: str | None, name: str) -> None:
     """Raise at once if no head of a cluster listens: Ray itself would try for minutes."""
+    if address is None or address in ("auto", "local"):
+        return
     host, separator, port = address.rpartition(":")
     if address.startswith("ray://"):
         raise ValueError(
-            f"ray_address must not be {address!r}: a Ray Client has no access to the object store. "
+            f"{name} must not be {address!r}: a Ray Client has no access to the object store. "
             "Run the program on a node of the cluster, as `ray job submit` does"
         )
     if not separator or not port.isdigit() or "://" in address:
-        raise ValueError(f'ray_address must be host:port, "auto" or "local", not {address!r}')
+        raise ValueError(f'{name} must be host:port, "auto" or "local", not {address!r}')
     try:
-        with socket.create_connection((host, int(port)), PROBE_TIMEOUT) as connection:
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT) as connection:
             if os.environ.get("RAY_USE_TLS", "0") == "0":
                 connection.sendall(HTTP2_HELLO)
                 if connection.recv(4)[3:] != HTTP2_SETTINGS:
                     raise ConnectionError("what listens there is no Ray head")
     except OSError as error:
+        if name == "RAY_ADDRESS":
+            address += " (of RAY_ADDRESS, or the last head on this machine: `ray stop` forgets it)"
         raise _unreachable(address, error) from error
 
 

@@ -10,10 +10,13 @@ import pytest
 
 pytest.importorskip("ray")
 
+from ray._private import services
+
 from service_streamer import ClusterError
 from service_streamer._ray import cluster
 
 HEAD = "192.0.2.1:6379"
+NOBODY = "127.0.0.1:9"
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def connected_to(monkeypatch):
 
     def connect(address):
         context = types.SimpleNamespace(gcs_address=address)
-        monkeypatch.setattr(cluster, "_probe", lambda address: None)
+        monkeypatch.setattr(cluster, "_probe", lambda address, name: None)
         monkeypatch.setattr(cluster.ray, "is_initialized", lambda: True)
         monkeypatch.setattr(cluster.ray, "get_runtime_context", lambda: context)
 
@@ -65,6 +68,23 @@ def test_an_address_of_a_ray_client_says_what_to_do():
         cluster.connect("ray://head:10001")
 
 
+@pytest.mark.parametrize("address", [None, "auto"])
+@pytest.mark.parametrize("place", ["RAY_ADDRESS", "ray_current_cluster"])
+def test_a_head_that_has_crashed_is_told_at_once(place, address, monkeypatch, tmp_path):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(services, "find_gcs_addresses", frozenset)
+    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster.ray, "init", lambda **_: pytest.fail("Ray would try for a minute"))
+    if place == "RAY_ADDRESS":
+        monkeypatch.setenv(place, NOBODY)
+    else:
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / place).write_text(NOBODY)
+    with pytest.raises(ClusterError, match=rf"at {NOBODY} \(of RAY_ADDRESS, or the .* refused"):
+        cluster.connect(address)
+
+
 def test_a_process_patched_by_gevent_is_refused():
     pytest.importorskip("gevent")
     program = """
@@ -89,6 +109,7 @@ def handler_of_ray(monkeypatch):
     """Lets ``ray.init`` set a handler as Ray does, and maybe raise."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster, "_found", lambda address: None)
 
     def handler(*_):
         raise SystemExit
