@@ -37,7 +37,7 @@ from .._waiting.threads import Condition, NativeThread, original
 from .calls import unpack
 from .outgoing import PACK, Outgoing
 from .owner import PARK
-from .payloads import Loader, Packed, to_message
+from .payloads import Loader
 from .sent import OpenRequests, Sent
 
 _logger = logging.getLogger("service_streamer")
@@ -141,8 +141,9 @@ class Exchange:
 
     def _put(self, numbers: list[int]) -> None:
         """Send requests to the owner, and what is to be cancelled. Waits for the answer."""
-        token = self._token  # read after the requests got their numbers: see _recover()
-        call = self._call_put(token, numbers, _drain(self._unwanted))
+        with self._recovering:  # a recovery of the other thread sends older requests first
+            token = self._token  # read after the requests got their numbers: see _recover()
+            call = self._call_put(token, numbers, _drain(self._unwanted))
         if call is None:
             return
         self._putting = True
@@ -160,31 +161,12 @@ class Exchange:
 
     def _call_put(self, token: bytes | None, numbers: list[int], unwanted: list[int]) -> Any:
         """Return the call, or None if Ray refuses the message: then these requests have failed."""
-        for number in unwanted:
-            self._open.release(number)
-        requests: list[Any] = []
-        refs: dict[Any, int] = {}
-        for number in numbers:
-            sent = self._open.get(number)
-            if sent is None:
-                continue
-            if sent.ended:  # maybe before cancel() could know its number
-                self._open.release(number)
-                continue
-            items: list[Packed] = to_message(sent.items, refs)
-            rest = sent.left(), sent.priority, sent.tenant, sent.context
-            requests.append((number, *rest, items, sent.traits))
         try:
-            message = pickle.dumps((requests, unwanted), 5)
-            return self._owner.put.remote(self.client, token, message, list(refs))
+            message, refs = self._open.message(numbers, unwanted)
+            return self._owner.put.remote(self.client, token, message, refs)
         except Exception as error:  # for example, the object store is full
-            self._refuse(numbers, error)
+            self._open.refuse(numbers, error)
             return None
-
-    def _refuse(self, numbers: list[int], error: Exception) -> None:
-        text = f"the request cannot be sent to the owner: {type(error).__name__}: {error}"
-        for number in numbers:
-            self._open.fail(number, SerializationError(text))
 
     # ------------------------------------------------------------------- the receiver
 
@@ -285,7 +267,7 @@ class Exchange:
             except (RayActorError, GetTimeoutError):
                 raise
             except RayError as refused:
-                self._refuse(some, refused)
+                self._open.refuse(some, refused)
         return True
 
     def _give_up(self, error: RayError) -> None:

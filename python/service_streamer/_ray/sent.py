@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import itertools
 import operator
+import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ray import ObjectRef
+
 from .. import _core
-from .._errors import StreamerClosed
+from .._errors import SerializationError, StreamerClosed
 from .._future import Future
 from .._options import Options
 from .._waiting.threads import original
+from .payloads import Packed, to_message
 
 
 class Sent:
@@ -129,6 +133,37 @@ class OpenRequests:
         """Remove a request whose caller does not wait any more."""
         if (sent := self.take_out(number)) is not None:
             sent.release()
+
+    def refuse(self, numbers: Iterable[int], error: Exception) -> None:
+        """Remove requests that Ray does not send, and end them."""
+        text = f"the request cannot be sent to the owner: {type(error).__name__}: {error}"
+        for number in numbers:
+            self.fail(number, SerializationError(text))
+
+    def message(
+        self, numbers: Iterable[int], unwanted: list[int]
+    ) -> tuple[bytes, list[ObjectRef[Any]]]:
+        """Return the arguments of ``Owner.put`` for those requests that are open.
+
+        Args:
+            numbers: of the requests to send. One whose caller does not wait any more is removed.
+            unwanted: those that the owner is to cancel. They are removed.
+        """
+        for number in unwanted:
+            self.release(number)
+        requests: list[Any] = []
+        refs: dict[ObjectRef[Any], int] = {}
+        for number in numbers:
+            sent = self.get(number)
+            if sent is None:
+                continue
+            if sent.ended:  # maybe before cancel() could know its number
+                self.release(number)
+                continue
+            items: list[Packed] = to_message(sent.items, refs)
+            rest = sent.left(), sent.priority, sent.tenant, sent.context
+            requests.append((number, *rest, items, sent.traits))
+        return pickle.dumps((requests, unwanted), 5), list(refs)
 
 
 class SentFuture(Future[Any]):

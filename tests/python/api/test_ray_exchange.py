@@ -219,6 +219,20 @@ def test_requests_arrive_in_their_order_if_a_message_is_late(local_owners):
     assert handle.echo.ran == ["first", 0, 1, 2]
 
 
+def test_requests_arrive_in_their_order_if_the_owner_is_replaced(local_owners):
+    handle, submit = local_owners()
+    held = hold(handle, submit)
+    futures = [submit(n) for n in range(3)]
+    eventually(lambda: handle.queued() == 3)
+    before = handle.puts
+    handle.delays.append(0.3)  # those that are sent again
+    handle.restart()
+    eventually(lambda: handle.puts == before + 1)
+    futures.append(submit("late"))
+    assert [each.result(LONG) for each in (held, *futures)] == [["held"], [0], [1], [2], ["late"]]
+    assert handle.echo.ran == ["held", 0, 1, 2, "late"]
+
+
 @pytest.mark.parametrize("window", [4, 100])  # full, and not
 def test_cancelled_requests_leave_the_queue_although_no_other_is_sent(local_owners, window):
     handle, submit = local_owners(window=window)
