@@ -123,6 +123,8 @@ class RayClient:
 
     def configure(self, change: Mapping[str, Any]) -> None:
         self._ask("configure", dict(change))
+        self._exchange.changes = {**self._exchange.changes, **change}
+        self._start()  # only then this client hears of a new owner
 
     def start_recording(self, seconds: float, max_events: int) -> int:
         return int(self._ask("start_recording", seconds, max_events))
@@ -141,7 +143,7 @@ class RayClient:
 
     def resize(self, limits: tuple[int, int]) -> None:
         """Change the number of replicas."""
-        self._ask("resize", limits)
+        self.configure({"replicas": limits})
 
     def replicas(self) -> list[str]:
         """Return what is known of each ready replica, as JSON."""

@@ -69,6 +69,8 @@ class Exchange:
         self._whole = whole
         self.client = os.urandom(16)
         """the id of this client"""
+        self.changes: dict[str, Any] = {}
+        """what this client has changed by ``Owner.configure``: a new owner does not know it"""
         self.ending = False
         """True: the threads end"""
         self.changed = Condition()
@@ -242,7 +244,9 @@ class Exchange:
                 self.changed.wait_for(lambda: self.ending, SETTLE)
             while not recovered and not self.ending:
                 try:
-                    joined = ray.get(self._owner.join.remote(self.client), timeout=ANSWER)
+                    joined = ray.get(
+                        self._owner.join.remote(self.client, self.changes), timeout=ANSWER
+                    )
                     self._token, self._retries = joined
                     recovered = self._send_again(error)
                 except (ActorUnavailableError, GetTimeoutError):

@@ -67,6 +67,7 @@ class Owner:
         self._numbers = 0  # of clients
         self._watching = False  # clients that do not call any more will be dropped
         self._called = asyncio.Event()  # by a client
+        self._changes: dict[str, Any] = {}  # that were made by `configure`
         self._closed = False
         self.engine = make_engine(
             options,
@@ -87,12 +88,19 @@ class Owner:
 
     # ------------------------------------------------------------------- for clients
 
-    async def join(self, client: bytes) -> tuple[bytes, int]:
+    async def join(self, client: bytes, changes: Mapping[str, Any]) -> tuple[bytes, int]:
         """Begin, or go on after an interruption: give answers again that may be lost.
+
+        Args:
+            client: its id.
+            changes: that it has made by `configure`; this owner may be a new one.
 
         Returns:
             A token that `put` and `take` must have, until the next call of this; and ``retries``.
         """
+        lost = {name: value for name, value in changes.items() if name not in self._changes}
+        if lost:
+            await self.configure(lost)
         answers = self._clients.get(client)
         if answers is None:
             self._numbers += 1
@@ -158,12 +166,13 @@ class Owner:
         return {**values, "workers": members.count(), "worker_restarts": members.restarts}
 
     async def configure(self, change: Mapping[str, Any]) -> None:
-        """Change settings of the engine. A restarted owner has those of its start."""
-        self.engine.configure(**change)
-
-    async def resize(self, limits: tuple[int, int]) -> None:
-        """Change the number of replicas."""
-        self._pool.resize(limits)
+        """Change settings of the engine, or the limits of the ``replicas``."""
+        of_engine = dict(change)
+        limits = of_engine.pop("replicas", None)
+        self.engine.configure(**of_engine)
+        if limits is not None:
+            self._pool.resize(limits)
+        self._changes.update(change)
 
     async def wait_ready(self, timeout: float | None) -> bool | list[Any]:
         """Wait for the replicas: True, or False on timeout, or a packed error."""

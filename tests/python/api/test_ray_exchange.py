@@ -192,7 +192,7 @@ def test_a_message_that_fails_after_close_is_sent_again(local_owners):
 def test_a_client_that_does_not_call_any_more_is_forgotten(local_owners, monkeypatch):
     monkeypatch.setattr(owner, "PARK", 0.1)
     handle, _ = local_owners()
-    ray.get(handle.join.remote(b"it has died"))
+    ray.get(handle.join.remote(b"it has died", {}))
     eventually(lambda: not handle.owner._clients)
 
 
@@ -231,6 +231,21 @@ def test_requests_arrive_in_their_order_if_the_owner_is_replaced(local_owners):
     futures.append(submit("late"))
     assert [each.result(LONG) for each in (held, *futures)] == [["held"], [0], [1], [2], ["late"]]
     assert handle.echo.ran == ["held", 0, 1, 2, "late"]
+
+
+def test_what_a_client_has_changed_is_also_changed_in_a_new_owner(local_owners):
+    handle, submit = local_owners()
+    handle.client.configure({"batch_size": 7, "max_latency": 0.5})
+    handle.client.resize((2, 3))
+    eventually(lambda: handle.owner._clients)  # it listens, though it has sent nothing
+    handle.restart()
+    eventually(lambda: handle.owner.engine.stats()["batch_size"] == 7)
+    assert handle.owner.engine.stats()["max_latency"] == 0.5
+    assert handle.echo.limits == (2, 3)
+    ray.get(handle.configure.remote({"batch_size": 5}))  # of another client
+    handle.leave.remote(handle.client._exchange.client)
+    assert submit(1).result(LONG) == [1]
+    assert handle.owner.engine.stats()["batch_size"] == 5
 
 
 @pytest.mark.parametrize("window", [4, 100])  # full, and not

@@ -58,6 +58,8 @@ class Echo:
     def __init__(self, engine, name, packed, options, output_batch, settings, flush):
         self.gate = threading.Event()
         self.gate.set()
+        self.limits = settings.limits
+        """of the number of replicas"""
         self._ran = []
         self._engine = engine
         self._flush = flush
@@ -77,6 +79,9 @@ class Echo:
     def ran(self):
         """The items that it got, except large ones."""
         return [pickle.loads(each) for each in self._ran]
+
+    def resize(self, limits):
+        self.limits = limits
 
     def stop(self):
         self.gate.set()
