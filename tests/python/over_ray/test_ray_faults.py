@@ -9,12 +9,13 @@ import threading
 import numpy
 import pytest
 import ray
-from ray_models import HeldBy, die_of_that, double_slowly
+from ray_models import HeldBy, Mortal, die_of_that, double_slowly
 from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, StreamerError, WorkerLost
 
 CALLERS = 8
+ENDURANCE = (pytest.mark.endurance, pytest.mark.timeout(600))
 
 
 class Load:
@@ -69,38 +70,77 @@ def pids(streamer):
     return [json.loads(about)["pid"] for about in streamer._client.replicas()]
 
 
-def kill_replica(streamer, rng):
-    eventually(lambda: pids(streamer))
-    os.kill(rng.choice(pids(streamer)), signal.SIGKILL)
+def kill_process(streamer, rng, folder):
+    """Kill a process of a replica, maybe of one that loads the model."""
+    eventually(lambda: any(folder.iterdir()), 3 * LONG)
+    noted = rng.choice(sorted(folder.iterdir()))
+    noted.unlink()
+    os.kill(int(noted.name), signal.SIGKILL)
 
 
-def kill_owner(streamer, rng):
+def kill_replica(streamer, rng, folder):
+    ray.kill(streamer.predict_one("handle"))
+
+
+def kill_owner(streamer, rng, folder):
     ray.kill(streamer._client.owner, no_restart=False)
     streamer.wait_ready(3 * LONG)
 
 
-def remove_replica(streamer, rng):
+def remove_replica(streamer, rng, folder):
     streamer.resize(1)
     eventually(lambda: streamer.stats().workers == 1)
     streamer.resize(2)
     streamer.wait_ready(3 * LONG)
 
 
-def run_with_kills(streamer, kill, kills, retries=1):
+def run_with_kills(streamer, kill, kills, folder=None):
     rng = random.Random(kills)
     streamer.wait_ready(3 * LONG)
     load = Load(streamer)
     for _ in range(kills):
         load.more(rng.randrange(1, 30))
-        kill(streamer, rng)
+        kill(streamer, rng, folder)
     load.more()
     return load.end()
 
 
-def test_no_request_is_lost_when_replicas_are_killed(ray_streamers):
-    streamer = ray_streamers(double_slowly, 8, replicas=2, retries=5, worker_timeout=None)
-    assert run_with_kills(streamer, kill_replica, 3) == []
-    eventually(lambda: streamer.stats().worker_restarts >= 2)
+@pytest.fixture
+def mortal(ray_streamers, tmp_path):
+    """A streamer whose replicas note the pids of their processes in a folder."""
+    limits = {"replicas": 2, "retries": 5, "worker_timeout": None}
+    return ray_streamers(Mortal, 8, model_init_args=[str(tmp_path)], **limits)
+
+
+class Nodes:
+    """Nodes of a cluster, each with a place for one replica."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._all = []
+
+    def add(self):
+        self._all.append(self._cluster.add_node(num_cpus=1, resources={"place": 1}))
+
+    def kill(self, index):
+        self._cluster.remove_node(self._all.pop(index), allow_graceful=False)
+
+    def remove_all(self):
+        while self._all:
+            self._cluster.remove_node(self._all.pop())
+
+
+@pytest.fixture
+def nodes(ray_cluster):
+    made = Nodes(ray_cluster)
+    yield made
+    made.remove_all()
+
+
+@pytest.mark.parametrize("kill", [kill_process, kill_replica])
+def test_no_request_is_lost_when_replicas_are_killed(mortal, tmp_path, kill):
+    assert run_with_kills(mortal, kill, 3, tmp_path) == []
+    eventually(lambda: mortal.stats().worker_restarts >= 1)
 
 
 def test_no_request_is_lost_when_the_owner_is_killed(ray_streamers):
@@ -116,27 +156,34 @@ def test_no_request_is_lost_when_replicas_are_removed(ray_streamers):
 
 @pytest.mark.endurance
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kill", "kills"), [(kill_replica, 35), (kill_owner, 15)])
-def test_no_request_is_lost_in_50_kills(ray_streamers, kill, kills):
-    streamer = ray_streamers(double_slowly, 8, replicas=2, retries=5, worker_timeout=None)
-    assert run_with_kills(streamer, kill, kills) == []
+@pytest.mark.parametrize(
+    ("kill", "kills"), [(kill_process, 25), (kill_replica, 10), (kill_owner, 15)]
+)
+def test_no_request_is_lost_in_50_kills(mortal, tmp_path, kill, kills):
+    assert run_with_kills(mortal, kill, kills, tmp_path) == []
 
 
-def test_no_request_is_lost_when_a_node_dies(ray_cluster, ray_streamers):
-    nodes = [ray_cluster.add_node(num_cpus=1, resources={"place": 1}) for _ in range(2)]
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=ENDURANCE)])
+def test_no_request_is_lost_when_nodes_die(nodes, ray_streamers, kills):
+    nodes.add()
+    nodes.add()
     streamer = ray_streamers(
-        double_slowly, 8, replicas=2, resources={"place": 1}, worker_timeout=None
+        double_slowly, 8, replicas=2, resources={"place": 1}, retries=5, worker_timeout=None
     )
+    dead = 0
 
-    def kill_node(streamer, rng):
-        ray_cluster.remove_node(nodes.pop(), allow_graceful=False)
+    def kill_node(streamer, rng, _):
+        nonlocal dead
+        if dead > 0:
+            nodes.add()
+            eventually(lambda: len(pids(streamer)) == 2, 3 * LONG)
+        nodes.kill(rng.randrange(2))
+        dead += 1
+        # Ray may only notice it by 15 s and more without heartbeats.
+        eventually(lambda: streamer.stats().worker_restarts == dead, 2 * LONG)
 
-    assert run_with_kills(streamer, kill_node, 1) == []
-    # Ray may only notice it by 15 s and more without heartbeats.
-    eventually(lambda: streamer.stats().worker_restarts == 1, 2 * LONG)
+    assert run_with_kills(streamer, kill_node, kills) == []
     assert len(pids(streamer)) == 1  # there is no place for the other one
-    streamer.close()
-    ray_cluster.remove_node(nodes.pop())
 
 
 def test_a_batch_that_kills_each_replica_is_given_up(ray_streamers):

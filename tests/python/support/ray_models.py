@@ -60,6 +60,25 @@ def double_slowly(batch):
     return [2 * item for item in batch]
 
 
+class Mortal(ManagedModel):
+    """Doubles numbers; for "handle" it returns the handle of its replica.
+
+    Args:
+        folder: where it notes the pid of its process before it loads.
+    """
+
+    def init_model(self, folder):
+        (pathlib.Path(folder) / str(os.getpid())).touch()
+        time.sleep(0.1)  # so that it is also met while it loads
+
+    def predict(self, batch):
+        import ray
+
+        time.sleep(0.002)  # so that it is mostly met at work
+        handle = ray.get_runtime_context().current_actor
+        return [handle if isinstance(item, str) else 2 * item for item in batch]
+
+
 def die_of_that(batch):
     if "die" in batch:
         os._exit(1)
