@@ -1,6 +1,7 @@
 """How the owner of a RayStreamer changes the number of replicas, without a cluster."""
 
 import threading
+import types
 
 import pytest
 from waits import LONG
@@ -9,10 +10,13 @@ pytest.importorskip("ray")
 
 from service_streamer._backend import make_engine
 from service_streamer._options import Options
-from service_streamer._ray import pool
-from service_streamer._ray.scaling import Load
+from service_streamer._ray import meter, pool
+from service_streamer._ray.meter import TICK, Meter
+from service_streamer._ray.scaling import Load, Scaling
 from service_streamer._ray.settings import RaySettings
 from service_streamer._waiting.threads import Condition
+
+UP_WITHIN = 2.0  # s after a burst began
 
 
 class HalfOfThem:
@@ -78,3 +82,14 @@ def test_a_decision_does_not_undo_a_resize(replicas, monkeypatch):
     for thread in threads:
         thread.join(LONG)
     assert replicas.members.target == 4
+
+
+def test_a_burst_adds_replicas_when_it_is_looked_at_a_second_time(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(meter, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    measured, rule = Meter(batch_size=8), Scaling(1, 8, target=0.05)
+    stats = {"queue_time": {"total": 0.0, "buckets": {}}, "items": 0, "queued_items": 640}
+    assert measured.load(stats, 1) is None
+    clock[0] += TICK
+    assert rule.decide(measured.load(stats, 1)) == 2
+    assert 2 * TICK < UP_WITHIN

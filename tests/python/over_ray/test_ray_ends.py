@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from ray_models import HeldBy, double_slowly
@@ -88,9 +89,12 @@ def test_a_program_that_waits_can_be_interrupted(ray_programs):
 def test_replicas_are_added_in_a_burst_and_removed_without_a_loss(ray_streamers, tmp_path):
     streamer = ray_streamers(double_slowly, 1, replicas=(1, 2), target_queue_time=0.001)
     streamer.wait_ready(LONG)
+    begun = time.monotonic()
     futures = [streamer.submit([n]) for n in range(2000)]
     eventually(lambda: streamer.stats().workers == 2)
+    decided = time.monotonic() - begun
     eventually(lambda: len(streamer._client.replicas()) == 2)
+    print(f"burst: decided after {decided:.2f} s, ready after {time.monotonic() - begun:.2f} s")
     streamer.resize(1)
     assert [future.result(LONG) for future in futures] == [[2 * n] for n in range(2000)]
     assert streamer.stats().workers == 1
