@@ -54,6 +54,8 @@ class RayClient:
         self.owns = owns
         self.owner = owner
         """the handle of the actor"""
+        self.obstacle = ""
+        """what kept replicas from being ready at the last call of `stats`"""
         self._name = name
         self.engine = make_engine(
             # the engine of the owner forms the batches
@@ -119,7 +121,9 @@ class RayClient:
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         if timeout == 0:
             raise StreamerError("the owner of the streamer was not asked")
-        return dict(self._ask("stats", timeout=timeout))
+        values = dict(self._ask("stats", timeout=timeout))
+        self.obstacle = values.pop("obstacle")
+        return values
 
     def configure(self, change: Mapping[str, Any]) -> None:
         self._ask("configure", dict(change))

@@ -111,6 +111,16 @@ def lacking(demand: Mapping[str, float]) -> str | None:
     return f"a replica needs {wanted}, and no node of the Ray cluster has that (they have: {have})"
 
 
+def crowded(demand: Mapping[str, float]) -> str:
+    """Return why replicas with this demand may still wait for a place."""
+    free = ray.available_resources()
+    have = _amounts({name: free.get(name, 0) for name in demand})
+    return (
+        f"replicas have not started for a while: each needs {_amounts(demand)}, and the nodes of "
+        f"the Ray cluster have {have} free in total"
+    )
+
+
 def _amounts(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items())
 

@@ -43,6 +43,10 @@ class Log:
         """Write that no node has the resources of a replica."""
         self._write(logging.ERROR, "%s", why, error=why)
 
+    def crowded(self, why: str) -> None:
+        """Write that replicas may wait for a place."""
+        self._write(logging.WARNING, "%s", why, error=why)
+
     def scaled(self, replicas: int, queue_time: float) -> None:
         """Write that there should be another number of replicas."""
         text = "%d replicas from now on; the mean time in the queue is %.3f s"

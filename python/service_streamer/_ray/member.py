@@ -14,6 +14,8 @@ class Member:
     number: int
     handle: Any
     started: float = dataclasses.field(default_factory=time.monotonic)
+    placed: bool = False
+    """Ray has started it on a node"""
     ready: bool = False
     """it has loaded the model"""
     ended: bool = False

@@ -206,6 +206,8 @@ class Members:
             return
         if what == "loaded" and not member.ended:
             self._loaded(member, *value)
+        elif what == "placed":
+            member.placed = True
         elif what == "died":
             self._died(member, value)
         elif what == "idle":
@@ -264,6 +266,7 @@ class Members:
         handle = launch(self._settings, self._output_batch)
         member = Member(next(self._numbers), handle)
         calls = {
+            "placed": handle.__ray_ready__.remote(),
             "loaded": handle.load.remote(self._packed, self._batch_size),
             "died": handle.watch.remote(),
         }
@@ -277,14 +280,16 @@ class Members:
             due.append(left)
         if self.count() < self.target and (pause := self.obstacles.pause()) is not None:
             due.append(pause)
-        if any(not each.ready for each in self._all):
+        if not all(each.placed for each in self._all):
             due.append(max(0.1, min(1.0, self._settings.placement_timeout)))
         return min(due) if due else None
 
     def _check_place(self) -> None:
-        limit = time.monotonic() - self._settings.placement_timeout
-        late = any(not each.ready and each.started < limit for each in self._all)
-        self.obstacles.lacks(cluster.lacking(self._settings.demand) if late else None)
+        demand, limit = self._settings.demand, time.monotonic() - self._settings.placement_timeout
+        late = any(not each.placed and each.started < limit for each in self._all)
+        why = cluster.lacking(demand) if late else None
+        self.obstacles.lacks(why)
+        self.obstacles.crowds(cluster.crowded(demand) if late and why is None else None)
 
 
 def _nothing() -> None:

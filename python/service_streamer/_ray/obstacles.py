@@ -33,6 +33,7 @@ class Obstacles:
         self._failed_at = 0.0  # when the last of them failed
         self._start_at = 0.0  # not earlier, after a failure
         self._lacking: str | None = None
+        self._crowded: str | None = None
 
     def block(self, members: list[Member]) -> bool:
         """Return True if those that still load will not be ready, unless a new attempt succeeds."""
@@ -49,7 +50,7 @@ class Obstacles:
 
     def about(self) -> str:
         """Return what keeps replicas from being ready, for people; "": nothing."""
-        return str(self.error() or "")
+        return str(self.error() or self._crowded or "")
 
     def pause(self) -> float | None:
         """Return the seconds until the next replica may be started; None: it may not."""
@@ -89,3 +90,9 @@ class Obstacles:
         if why is not None and self._lacking is None:
             self._log.lacking(why)
         self._lacking = why
+
+    def crowds(self, why: str | None) -> None:
+        """Note why replicas may wait for a place; None: none has waited for long."""
+        if why is not None and self._crowded is None:
+            self._log.crowded(why)
+        self._crowded = why

@@ -163,7 +163,8 @@ class Owner:
     async def stats(self) -> dict[str, Any]:
         """Return the values for `StreamerStats.from_engine`."""
         values, members = self.engine.stats(), self._pool.members
-        return {**values, "workers": members.count(), "worker_restarts": members.restarts}
+        counts = {"workers": members.count(), "worker_restarts": members.restarts}
+        return {**values, **counts, "obstacle": members.obstacles.about()}
 
     async def configure(self, change: Mapping[str, Any]) -> None:
         """Change settings of the engine, or the limits of the ``replicas``."""

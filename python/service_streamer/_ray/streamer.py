@@ -21,6 +21,7 @@ from .settings import RaySettings, Replicas
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .._stats import StreamerStats
     from .client import RayClient
 
 
@@ -273,6 +274,10 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
                 "a-raystreamer-in-a-forked-child",
             )
         )
+
+    def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
+        obstacle = self._client.obstacle
+        return super()._explanation(f"{text}\n\n{obstacle}" if obstacle else text, name, stats)
 
     def _name(self) -> str:
         return self._shown

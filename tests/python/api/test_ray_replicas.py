@@ -23,7 +23,7 @@ from service_streamer import WorkerInitError, WorkerLost
 from service_streamer._model import Model
 from service_streamer._model_errors import NotRun
 from service_streamer._pickle import unpack_error
-from service_streamer._ray import calls, ends, members, obstacles, payloads
+from service_streamer._ray import calls, cluster, ends, members, obstacles, payloads
 from service_streamer._ray.log import Log
 from service_streamer._ray.members import Members
 from service_streamer._ray.payloads import LARGE, Store
@@ -53,12 +53,16 @@ class Actor:
     """
 
     def __init__(self, loads=True, note=""):
-        self.load = Call(Future())
+        self.__ray_ready__, self.load = Call(Future()), Call(Future())
         self.watch, self.finish = Call(Future()), Call(Future())
         if loads:
             self.loaded(note)
 
+    def placed(self):
+        self.__ray_ready__.future().set_result(True)
+
     def loaded(self, note=""):
+        self.placed()
         self.load.future().set_result(("", note))
 
     def dies(self, error=None):
@@ -180,6 +184,20 @@ def test_a_replica_that_is_out_of_reach_is_killed(replicas_of):
     replicas.lost(replicas.reserve(), "it is out of reach")
     assert replicas.reserve().handle is other
     assert killed == [lost]
+
+
+def test_replicas_that_wait_for_a_place_are_told(replicas_of, monkeypatch, caplog):
+    nodes = [{"Alive": True, "Resources": {"CPU": 8, "GPU": 1}}]
+    monkeypatch.setattr(cluster.ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(cluster.ray, "available_resources", lambda: {"CPU": 3.5})
+    waiting = Actor(loads=False)
+    replicas, _ = replicas_of([waiting], 1, num_gpus=1, placement_timeout=0.01)
+    eventually(lambda: "each needs 1 CPU, 1 GPU, and" in replicas.obstacles.about())
+    assert "have 3.5 CPU, 0 GPU free in total" in replicas.obstacles.about()
+    assert not replicas.any_idle()
+    waiting.placed()  # it may load for long
+    eventually(lambda: replicas.obstacles.about() == "")
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 def test_a_surplus_replica_that_has_no_place_yet_is_killed(replicas_of, monkeypatch):

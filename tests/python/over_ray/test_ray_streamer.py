@@ -180,6 +180,16 @@ def test_resources_that_no_node_has_are_told_before_the_request_times_out(ray_st
         streamer.wait_ready(LONG)
 
 
+def test_a_replica_that_waits_for_resources_in_use_is_explained(ray_streamers):
+    using = ray_streamers(list, 8, num_cpus=5)
+    using.wait_ready(2 * LONG)
+    waiting = ray_streamers(list, 8, num_cpus=5, placement_timeout=0.5)
+    eventually(lambda: "each needs 5 CPU, and the nodes" in waiting.explain())
+    using.close()
+    assert waiting.predict([1], timeout=2 * LONG) == [1]
+    assert "have not started" not in waiting.explain()
+
+
 def test_closing_answers_or_ends_what_is_queued(ray_streamers, tmp_path):
     draining = ray_streamers(double_slowly, 1)
     futures = [draining.submit([n]) for n in range(5)]
