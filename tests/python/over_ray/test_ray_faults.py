@@ -9,10 +9,10 @@ import threading
 import numpy
 import pytest
 import ray
-from ray_models import HeldBy, Mortal, die_of_that, double_slowly
+from ray_models import Creator, HeldBy, Mortal, die_of_that, double_slowly
 from waits import LONG, eventually
 
-from service_streamer import StreamerClosed, StreamerError, WorkerLost
+from service_streamer import RayStreamer, StreamerClosed, StreamerError, WorkerLost
 
 CALLERS = 8
 ENDURANCE = (pytest.mark.endurance, pytest.mark.timeout(600))
@@ -184,6 +184,19 @@ def test_no_request_is_lost_when_nodes_die(nodes, ray_streamers, kills):
 
     assert run_with_kills(streamer, kill_node, kills) == []
     assert len(pids(streamer)) == 1  # there is no place for the other one
+
+
+def test_clients_get_streamer_closed_when_the_node_of_the_creator_dies(nodes, tmp_path):
+    nodes.add()
+    place = ray.remote(num_cpus=0, resources={"place": 1})
+    creator = place(Creator).remote(str(tmp_path), "elsewhere")
+    ray.get(creator.wait_ready.remote(2 * LONG))
+    with RayStreamer.connect("elsewhere") as client:
+        held = client.submit(["hold"])
+        eventually((tmp_path / "holds").exists, 2 * LONG)
+        nodes.kill(0)
+        with pytest.raises(StreamerClosed, match="its owner has ended"):
+            held.result(2 * LONG)
 
 
 def test_a_batch_that_kills_each_replica_is_given_up(ray_streamers):

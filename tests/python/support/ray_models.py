@@ -79,6 +79,18 @@ class Mortal(ManagedModel):
         return [handle if isinstance(item, str) else 2 * item for item in batch]
 
 
+class Creator:
+    """An actor that has a streamer."""
+
+    def __init__(self, folder, name):
+        from service_streamer import RayStreamer
+
+        self._streamer = RayStreamer(HeldBy(folder), 8, name=name, num_cpus=0.01)
+
+    def wait_ready(self, timeout):
+        self._streamer.wait_ready(timeout)
+
+
 def die_of_that(batch):
     if "die" in batch:
         os._exit(1)
