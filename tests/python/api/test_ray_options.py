@@ -42,6 +42,13 @@ def test_invalid_options_are_named(options, message):
         RayStreamer(sorted, 8, **options)
 
 
+def test_an_invalid_option_of_a_file_is_named_with_its_line(tmp_path):
+    file = tmp_path / "tuned.toml"
+    file.write_text("[options]\nbatch_size = 8\nreplicas = [3, 2]\n")
+    with pytest.raises(ValueError, match=r"tuned.toml, line 3: replicas must have the least"):
+        RayStreamer(sorted, options=file)
+
+
 def test_a_step_model_is_refused():
     with pytest.raises(TypeError, match="runs no StepModel such as Steps: use a Streamer"):
         RayStreamer(Steps, 8)

@@ -39,12 +39,15 @@ def test_replicas_that_are_neither_are_named(text, capsys):
 
 def test_it_serves_its_name_until_a_signal_and_then_drains(command, ray_address, tmp_path):
     gate = ProcessGate(tmp_path)
+    (tmp_path / "tuned.toml").write_text("[options]\nbatch_size = 1\n")
     service = command(
-        *("process_models:PathGate", "--name", "gated", "--replicas", "1-2", "--batch-size", "1"),
+        *("process_models:PathGate", "--name", "gated", "--replicas", "1-2"),
+        *("--options", str(tmp_path / "tuned.toml")),
         *("--model-init-args", f'["{tmp_path}"]', "--num-cpus", "0"),
     )
     service.line("process_models:PathGate is served as 'gated'")
     with RayStreamer.connect("gated", ray_address=ray_address) as client:
+        assert client.stats().batch_size == 1
         future = client.submit([7])
         gate.wait_entered()
         service.signal(signal.SIGTERM)

@@ -190,6 +190,15 @@ def test_a_replica_that_waits_for_resources_in_use_is_explained(ray_streamers):
     assert "have not started" not in waiting.explain()
 
 
+def test_options_are_also_those_of_a_file(ray_streamers, tmp_path):
+    file = tmp_path / "tuned.toml"
+    file.write_text("[options]\nbatch_size = 16\npolicy = 'greedy'\nreplicas = [1, 2]\n")
+    streamer = ray_streamers(list, options=file)
+    streamer.wait_ready(2 * LONG)
+    stats = streamer.stats()
+    assert (stats.batch_size, stats.policy, stats.workers) == (16, "greedy", 1)
+
+
 def test_closing_answers_or_ends_what_is_queued(ray_streamers, tmp_path):
     draining = ray_streamers(double_slowly, 1)
     futures = [draining.submit([n]) for n in range(5)]
