@@ -61,12 +61,9 @@ class Tuning:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as after Ctrl-C
         try:
             with open_journal(self._journal) as storage:
-                code = self._run(storage)
+                return self._run(storage)
         except (JournalError, ModelNotFoundError) as error:
             raise CommandError(str(error)) from None
-        if code != 130:
-            remove_journal(self._journal)
-        return code
 
     def _run(self, storage: Any) -> int:
         space = {k: list(v) for k, v in vars(self._space).items() if k != "cores"}
@@ -96,6 +93,7 @@ class Tuning:
                 logs.say(
                     f"all {len(search.trials)} trials failed: {search.first_error}", error=True
                 )
+                remove_journal(self._journal)
                 return 1
             job = dataclasses.replace(self._job, seconds=_AGAIN * self._job.seconds)
             again = search.run_again(lambda settings: TrialProcess(job, settings), _tell_again)
@@ -105,7 +103,15 @@ class Tuning:
             raise
         except KeyboardInterrupt:
             return self._interrupted(search)
-        return self._finished(search, again)
+        code = self._finished(search, again)
+        if code == 0 or search.best is None:
+            remove_journal(self._journal)
+        else:  # a short disturbance of the machine should not cost all trials
+            logs.say(
+                f"the trials are kept: the same command measures the best again; remove "
+                f"{self._journal} to begin again"
+            )
+        return code
 
     def _interrupted(self, search: Search) -> int:
         if (best := search.best) is not None:
@@ -128,7 +134,11 @@ class Tuning:
         within = [one for one in measured(again) if one.point.keeps(slo)]
         if not within:
             output.print_front(pareto_front(measured(again or search.trials))[:1], None, slo)
-            print(f"No settings keep a p99 of {duration(slo)}: above is the lowest that was found.")
+            again_too = "" if search.best is None else " the second time"
+            print(
+                f"No settings keep a p99 of {duration(slo)}{again_too}: above is the lowest that "
+                "was found."
+            )
             return NOT_REACHED
         front = pareto_front(within)
         best = front[-1]
