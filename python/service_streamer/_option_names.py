@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
 from ._messages import no_such_option, short, wrong_option
 from ._options_file import OptionsFile
+
+_logger = logging.getLogger("service_streamer")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,6 +52,8 @@ def known_options(function: Function) -> Function:
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         file = OptionsFile.of(given.pop("options", None) if "options" in own else None)
+        if file.is_tuned and not takes_all:
+            file = fitting(file, in_files, _owner(function, args))
         taken = {*names[: len(args)], *given}
         added = {name: value for name, value in file.values.items() if name not in taken}
         with file.blamed(file.values):
@@ -64,6 +69,35 @@ def known_options(function: Function) -> Function:
             return function(*args, **added, **given)
 
     return cast(Function, checked)
+
+
+def fitting(file: OptionsFile, known: Collection[str], owner: str) -> OptionsFile:
+    """Return a file of a search without the options that only other classes have, and log them.
+
+    Args:
+        file: what the user has given.
+        known: the names of the options of the class.
+        owner: the name of the class.
+    """
+    others = of_other_classes(file, known)
+    if not others:
+        return file
+    names = ", ".join(others)
+    about = {"options_file": file.path, "left_out": names}
+    _logger.info("%s: left out what %s does not have: %s", file.path, owner, names, extra=about)
+    return file.without(others)
+
+
+def of_other_classes(file: OptionsFile, known: Collection[str]) -> list[str]:
+    """Return the names of the options in a file of a search that only other classes have.
+
+    A search runs a `Streamer`. Its batches and its policy are good for the model in any class, but
+    its workers and their threads are not in each. In other files such an option is a mistake.
+    """
+    if not file.is_tuned:
+        return []
+    others = [name for name in file.values if name not in known]
+    return [name for name in others if any(name in _options_of(kind) for kind in _KINDS)]
 
 
 def _owner(function: Callable[..., Any], args: tuple[Any, ...]) -> str:

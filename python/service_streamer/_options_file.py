@@ -19,7 +19,7 @@ TABLES = ("options", "tuned")
 
 @dataclasses.dataclass(frozen=True)
 class OptionsFile:
-    """The table ``[options]`` of a TOML file. ``[tuned]``, which says how it was found, is ignored.
+    """The table ``[options]`` of a TOML file. A table ``[tuned]`` says how they were found.
 
     Compared by its contents.
     """
@@ -78,6 +78,21 @@ class OptionsFile:
             where = source.where("options", "options")
             raise wrong_option(f"{where}: options={values['options']!r}: one file has them all")
         return cls(values, source)
+
+    @property
+    def path(self) -> str:
+        """Of the file; empty: there is none."""
+        return "" if self.source is None else str(self.source.path)
+
+    @property
+    def is_tuned(self) -> bool:
+        """True if the options were found by a search."""
+        return self.source is not None and "tuned" in self.source.values
+
+    def without(self, names: Collection[str]) -> OptionsFile:
+        """Return the file without these options."""
+        left = {name: value for name, value in self.values.items() if name not in names}
+        return OptionsFile(left, self.source)
 
     def where(self, name: str) -> str:
         """Return the file and the line of an option, for a message."""

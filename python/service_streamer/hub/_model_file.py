@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._kinds import kind_for
 from .._messages import wrong_option
 from .._model import is_managed
+from .._option_names import of_other_classes
 from .._options_file import OptionsFile
 from .._threaded import ThreadedStreamer
 from .._toml import TomlFile
@@ -159,6 +160,7 @@ class ModelFile:
         kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
         known = list(inspect.signature(kind).parameters)[1:]
         tuned = OptionsFile.of(self.options.get("options"))
+        tuned = tuned.without(of_other_classes(tuned, known))
         for name in (*tuned.values, *self.options):
             if name not in known or name == "warmup":
                 where = tuned.where(name) if name in tuned.values else source.where("options", name)

@@ -10,7 +10,7 @@ from .. import _options
 from .._kinds import kind_for
 from .._model import Model, check_model, makes_steps
 from .._native import NativeSource
-from .._option_names import unknown_option
+from .._option_names import fitting, unknown_option
 from .._options import Options
 from .._options_file import OptionsFile
 from .._processes.streamer import Streamer
@@ -88,12 +88,14 @@ class ModelSpec:
             raise TypeError(f"{target!r} is a streamer: pass a function, ModelSpec.factory(make)")
         kind = kind_for(target, processes)
         signature = inspect.signature(kind)
-        file = options["options"] = OptionsFile.of(options.get("options"))
+        accepted = [*signature.parameters][1:]
+        file = fitting(OptionsFile.of(options.get("options")), accepted, kind.__name__)
+        options["options"] = file
         every = {**file.values, **options}
         with file.blamed(file.values.keys() - options.keys()):
             for name, value in every.items():
                 if name not in signature.parameters:
-                    raise unknown_option("ModelSpec", name, value, [*signature.parameters][1:])
+                    raise unknown_option("ModelSpec", name, value, accepted)
             signature.bind(target, **every)  # TypeError: batch_size is missing
             known = {"batch_size", "worker_timeout", "output"}
             self.options = Options(**{name: every[name] for name in known & every.keys()})

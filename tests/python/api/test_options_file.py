@@ -5,7 +5,15 @@ import re
 import pytest
 from thread_models import double
 
-from service_streamer import Pipeline, Stage, Streamer, ThreadedStreamer, batched
+from service_streamer import (
+    Pipeline,
+    RayStreamer,
+    Stage,
+    StepModel,
+    Streamer,
+    ThreadedStreamer,
+    batched,
+)
 from service_streamer.hub import ModelHub, ModelSpec
 
 pytestmark = pytest.mark.every_python
@@ -77,6 +85,60 @@ def test_the_options_of_a_hub_and_of_a_stage_may_be_in_a_file(file):
     ]
 
 
+FOUND = """\
+[options]
+batch_size = 16
+policy = "greedy"
+worker_num = 2
+threads_per_worker = 1
+affinity = "auto"
+
+[tuned]
+throughput = 1200.5
+"""
+"""what a search writes: the options of worker processes"""
+
+PLACES = "ThreadedStreamer does not have: threads_per_worker, affinity"
+
+
+class Steps(StepModel):
+    def admit(self, items):
+        return items
+
+    def step(self, states):
+        return [(None, True)] * len(states)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: ThreadedStreamer(double, options=path),
+        lambda path: Pipeline(Stage(double, options=path)),
+        lambda path: ModelHub({"double": ModelSpec(double, options=path, load="start")}),
+    ],
+)
+def test_a_class_leaves_out_what_a_search_has_found_for_others(make, file, caplog):
+    path = file(FOUND)
+    with caplog.at_level("INFO", "service_streamer"), make(path) as made:
+        if isinstance(made, ModelHub):
+            made.load("double")
+    assert caplog.messages.count(f"{path}: left out what {PLACES}") == 1
+
+
+def test_the_options_that_a_search_has_found_count_in_every_class(file):
+    path = file(FOUND)
+    with ThreadedStreamer(double, options=path) as streamer:
+        stats = streamer.stats()
+    assert (stats.batch_size, stats.policy, stats.workers) == (16, "greedy", 2)
+    with pytest.raises(TypeError, match="runs no StepModel"):  # it has accepted the options
+        RayStreamer(Steps, options=path)
+
+
+def test_a_class_does_not_leave_out_what_the_call_gives(file):
+    with pytest.raises(TypeError, match=r"^ThreadedStreamer has no option affinity='auto'"):
+        ThreadedStreamer(double, affinity="auto", options=file(FOUND))
+
+
 def test_an_empty_path_is_named():
     with pytest.raises(ValueError, match="options='': it must be the path of a file"):
         ThreadedStreamer(double, options="")
@@ -100,6 +162,11 @@ SENTENCES = [
         TypeError,
         "FILE, line 3: ThreadedStreamer has no option retries=2: it is an option of Streamer, "
         "RedisWorker",
+    ),
+    (
+        "[options]\nbatch_size = 8\nbatchsize = 8\n[tuned]\n",
+        TypeError,
+        "FILE, line 3: ThreadedStreamer has no option batchsize=8: did you mean batch_size?",
     ),
     (
         "[options]\npolicy = 'greedy'\nbatch_size = '8'\n",
@@ -201,6 +268,8 @@ def test_clients_and_workers_of_redis_take_a_file(file, monkeypatch):
 
     with RedisStreamer(options=file("[options]\nprefix = 'a'\nbatch_size = 4\n")) as streamer:
         assert repr(streamer).startswith("<RedisStreamer('a')")
+    RedisStreamer(prefix="b", options=file(FOUND)).close()
+    RedisWorker(double, options=file(FOUND)).close()
     ran = []
     monkeypatch.setattr(RedisWorker, "run_forever", lambda worker: ran.append(worker))
     path = file("[options]\nbatch_size = 4\nprefix = 'b'\nmp_start_method = 'forkserver'\n")

@@ -201,7 +201,8 @@ def test_errors_of_model_toml(folder, watched, file, complaint):
 )
 def test_options_of_a_model_may_be_in_a_file_beside_model_toml(folder, watched, model, more):
     folder.add(1)
-    (folder.model / "tuned.toml").write_text(f"[options]\nbatch_size = 4\nmax_queue = 9\n{more}")
+    found = "[options]\nbatch_size = 4\nmax_queue = 9\nthreads_per_worker = 1\n"
+    (folder.model / "tuned.toml").write_text(f"{found}{more}[tuned]\n")
     folder.configure(model=f"hub_models:{model}", options="max_queue = 5\noptions = 'tuned.toml'")
     hub = watched()
     assert hub.predict("times", [1]) == [6 if more else 1]

@@ -137,6 +137,14 @@ def test_a_worker_process_that_dies(process_streamers, records):
     }
 
 
+def test_options_of_a_search_that_a_class_does_not_have(records, tmp_path):
+    path = tmp_path / "tuned.toml"
+    path.write_text("[options]\nbatch_size = 8\nnuma = 'auto'\n[tuned]\n")
+    service_streamer.ThreadedStreamer(double, options=path).close()
+    found = [checked(record) for record in records if "left out" in record.msg]
+    assert found == [{"options_file": str(path), "left_out": "numa"}]
+
+
 def test_a_client_without_an_owner(records):
     with service_streamer.Streamer.connect("@no-such-owner-of-the-log") as client:
         with pytest.raises(service_streamer.StreamerError):
