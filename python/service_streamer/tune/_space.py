@@ -14,6 +14,7 @@ _CLASSES = ("policy", "affinity", "native")  # parameters whose values have no o
 _LATENCIES = (1 / 16, 1 / 4)  # max_latency, as shares of the target
 _FIRST_SIZES = (1 / 2, 7 / 8)  # of the range of batch_size
 _OVERCOMMIT = 2  # most threads of all workers for each core
+NUMA = "numa"  # a value of `Settings.affinity`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Settings:
     max_latency: float | None
     """seconds; None: the policy does not use it"""
     affinity: str | None = None
+    """the value of the option; `NUMA`: ``numa="auto"`` instead, a node for each worker"""
     native: bool = False
     """the compiled model runs, in threads; else the Python model, in processes"""
 
@@ -39,17 +41,22 @@ class Settings:
         if not self.native:
             options["worker_num"] = self.worker_num
             options["threads_per_worker"] = self.threads_per_worker
-            if self.affinity is not None:
-                options["affinity"] = self.affinity
+            options |= self._binding()
         return options
+
+    def _binding(self) -> dict[str, str]:
+        """Return the option that binds the workers, if there is one."""
+        if self.affinity is None:
+            return {}
+        return {"numa": "auto"} if self.affinity == NUMA else {"affinity": self.affinity}
 
     def native_options(self) -> dict[str, Any]:
         """Return the options of the constructor of the `NativeModel`."""
         return {"workers": self.worker_num, "intra_op_threads": self.threads_per_worker}
 
     def __str__(self) -> str:
-        shown = {k: v for k, v in dataclasses.asdict(self).items() if v not in (None, False)}
-        shown.pop("native", None)
+        values = {**dataclasses.asdict(self), "affinity": None, "native": None}
+        shown = {k: v for k, v in values.items() if v is not None} | self._binding()
         text = " ".join(f"{name}={value}" for name, value in shown.items())
         return f"{text} native" if self.native else text
 
@@ -77,6 +84,7 @@ class Space:
         most_workers: int,
         has_native: bool = False,
         has_smt: bool = False,
+        has_nodes: bool = False,
     ) -> Space:
         """Return what is worth trying on a machine.
 
@@ -87,8 +95,9 @@ class Space:
             most_workers: largest worker_num.
             has_native: there is a compiled model.
             has_smt: some cores have several CPUs.
+            has_nodes: the cores are on several NUMA nodes.
         """
-        rules = (None, "auto", "no_smt") if has_smt else (None, "auto")
+        rules = (None, "auto", *["no_smt"] * has_smt, *[NUMA] * has_nodes)
         return cls(
             batch_size=_doubling(most_items),
             worker_num=sorted({*_doubling(most_workers), min(cores, most_workers)}),

@@ -7,7 +7,9 @@ import pytest
 from service_streamer._commands.main import main
 from service_streamer._commands.tune import tuning
 from service_streamer._commands.tune.trial import ModelNotFoundError
+from service_streamer._machine import Core
 from service_streamer.tune._rates import Point, TrialError
+from service_streamer.tune._space import NUMA
 
 
 class Steady:
@@ -78,6 +80,18 @@ def test_another_content_of_the_sample_is_another_search(search, ends, tmp_path)
     assert code == 2
     assert "content of the sample" in log
     assert "remove it to begin again" in log
+
+
+@pytest.mark.parametrize(("nodes", "is_tried"), [((0, 0), False), ((0, 1), True)])
+def test_numa_is_tried_only_if_there_are_several_nodes(
+    search, ends, monkeypatch, tmp_path, nodes, is_tried
+):
+    cores = [Core((cpu,), node) for cpu, node in enumerate(nodes)]
+    monkeypatch.setattr(tuning, "usable_cores", lambda: cores)
+    monkeypatch.setattr(tuning, "cpu_count", lambda: len(cores))
+    ends += [None, KeyboardInterrupt()]
+    assert search()[0] == 130
+    assert (f'"{NUMA}"' in (tmp_path / "tuned.toml.journal").read_text()) == is_tried
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """tuned.toml and the plot."""
 
+import dataclasses
 import os
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,7 +12,7 @@ from service_streamer._commands.tune import output
 from service_streamer.tune._file import text_of, write
 from service_streamer.tune._front import Measured
 from service_streamer.tune._rates import Point
-from service_streamer.tune._space import Settings
+from service_streamer.tune._space import NUMA, Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -62,6 +63,20 @@ def test_a_streamer_takes_the_file(tmp_path):
     with Streamer(str, options=path, mp_start_method="fork") as streamer:
         stats = streamer.stats()
     assert (stats.batch_size, stats.policy, stats.max_latency) == (8, "window", 0.01)
+
+
+def test_a_worker_on_each_numa_node_is_an_option_of_its_own():
+    settings = dataclasses.replace(PYTHON, affinity=NUMA)
+    assert written(settings)["options"] == {
+        "batch_size": 8,
+        "worker_num": 2,
+        "threads_per_worker": 1,
+        "policy": "window",
+        "max_latency": 0.01,
+        "numa": "auto",
+    }
+    assert str(settings).endswith("max_latency=0.01 numa=auto")
+    assert str(PYTHON).endswith("max_latency=0.01 affinity=auto")
 
 
 def test_the_options_of_a_compiled_model_are_told_apart():

@@ -12,7 +12,7 @@ from service_streamer.tune._front import FINALISTS
 from service_streamer.tune._journal import JournalError, open_journal
 from service_streamer.tune._rates import TrialError
 from service_streamer.tune._search import GIVE_UP, Search
-from service_streamer.tune._space import Space
+from service_streamer.tune._space import NUMA, Space
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 RECORDED = BENCHMARKS / "results" / "tune.json"
@@ -89,6 +89,20 @@ def test_settings_that_mean_the_same_are_one():
     for settings in SPACE.grid():
         assert settings.worker_num * settings.threads_per_worker <= 2 * SPACE.cores
         assert (settings.max_latency is None) == (settings.policy == "greedy")
+
+
+@pytest.mark.parametrize(
+    ("machine", "rules"),
+    [
+        ({}, (None, "auto")),
+        ({"has_smt": True}, (None, "auto", "no_smt")),
+        ({"has_nodes": True}, (None, "auto", NUMA)),
+        ({"has_smt": True, "has_nodes": True}, (None, "auto", "no_smt", NUMA)),
+    ],
+)
+def test_workers_are_bound_in_the_ways_that_differ_on_the_machine(machine, rules):
+    space = Space.of_machine(4, SLO, most_items=64, most_workers=8, **machine)
+    assert space.affinity == rules
 
 
 def test_a_search_begins_with_the_ways_to_divide_the_cores(start):

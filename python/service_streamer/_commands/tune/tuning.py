@@ -47,13 +47,15 @@ class Tuning:
         self._journal = f"{path}.journal"
         self._trials = trials
         self._seed = seed
+        cores = usable_cores()
         self._space = Space.of_machine(
             cpu_count(),
             job.slo,
             most_items=most_items,
             most_workers=most_workers,
             has_native=job.native is not None,
-            has_smt=any(len(core.cpus) > 1 for core in usable_cores()),
+            has_smt=any(len(core.cpus) > 1 for core in cores),
+            has_nodes=len({core.node for core in cores}) > 1,
         )
 
     def run(self) -> int:
