@@ -2,7 +2,8 @@
 
 Measures what each step of a request costs on this machine (2 minutes), simulates this machine and
 up to 1,000 others (10 minutes), and draws the pictures. Ray is measured by the interpreter of
-`--ray`, which has it; without that option, the last figures stay.
+`--ray`, which has it; without that option, the last figures stay. What the bench has measured on a
+Ray cluster is compared with the simulation, too (`--check`: nothing else is simulated).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import multiprocessing
 import os
 import subprocess
+from collections.abc import Collection
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from scale.costs import RESULTS, Costs
 
 HERE = Path(__file__).resolve().parent
 PLOTS = HERE / "plots"
+RAY_RESULTS = HERE / "results" / "ray.json"  # `make bench ARGS="--part ray"` writes it
+WAYS = [way.name for way in study.WAYS]
 Limits = dict[str, list[tuple[int, float, str]]]  # of models: machines, requests/s, what limits
 SECONDS = 1.5  # of each measurement of the real system
 
@@ -55,24 +59,46 @@ def measure(results: dict[str, Any], ray_python: str | None) -> None:
     results["costs"] = costs
 
 
-def simulate(results: dict[str, Any]) -> None:
-    """Simulate, and put what comes out into the results."""
-    costs = {name: Costs.of(each) for name, each in results["costs"].items()}
+def check(results: dict[str, Any]) -> None:
+    """Simulate what was measured on one machine, and put both into the results."""
+    costs = costs_of(results)
     cores = results["machine"]["cores"]
-    results["check"] = list(study.compare(results["measured"], costs["redis"], cores))
-    for row in results["check"]:
+    rows = list(study.compare(results["measured"], costs["redis"], cores))
+    if "ray" in costs and RAY_RESULTS.exists():
+        ray = json.loads(RAY_RESULTS.read_text())
+        rows += study.compare_ray(ray["medians"], costs["ray"], ray["machine"]["cores"])
+    for row in rows:
         print(row, flush=True)
-    ways = [way for way in study.WAYS if way.back_end in costs]
+    results["check"] = rows
+
+
+def simulate(results: dict[str, Any], names: Collection[str]) -> None:
+    """Simulate ways to build the queue, and put what comes out into the results.
+
+    Args:
+        results: those of other ways stay.
+        names: of the ways.
+    """
+    costs = costs_of(results)
+    ways = [way for way in study.WAYS if way.back_end in costs and way.name in names]
     with multiprocessing.Pool() as pool:
         found = pool.starmap(simulate_way, [(way, costs[way.back_end]) for way in ways], 1)
-    names = [way.name for way in ways]
-    results["limits"] = {
-        model: {name: limits[model] for name, (limits, _) in zip(names, found, strict=True)}
-        for model in study.MODELS
-    }
-    results["latencies"] = {
-        name: latencies for name, (_, latencies) in zip(names, found, strict=True)
-    }
+    of_ways = {way.name: each for way, each in zip(ways, found, strict=True)}
+    limits, latencies = results.get("limits", {}), results.get("latencies", {})
+    for model in study.MODELS:
+        found_limits = {name: each[model] for name, (each, _) in of_ways.items()}
+        limits[model] = in_order({**limits.get(model, {}), **found_limits})
+    results["limits"] = limits
+    results["latencies"] = in_order({**latencies, **{name: b for name, (_, b) in of_ways.items()}})
+
+
+def in_order(by_way: dict[str, Any]) -> dict[str, Any]:
+    """Return figures by way in the order of the pictures."""
+    return {way.name: by_way[way.name] for way in study.WAYS if way.name in by_way}
+
+
+def costs_of(results: dict[str, Any]) -> dict[str, Costs]:
+    return {name: Costs.of(each) for name, each in results["costs"].items()}
 
 
 def simulate_way(way: study.Way, costs: Costs) -> tuple[Limits, list[Any]]:
@@ -94,14 +120,27 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="on this machine, which is idle")
     parser.add_argument("--ray", metavar="PYTHON", help="an interpreter with Ray, to measure it")
     parser.add_argument("--draw", action="store_true", help="only the pictures")
+    parser.add_argument("--check", action="store_true", help="only what was measured, simulated")
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        choices=WAYS,
+        default=WAYS,
+        metavar="WAY",
+        help=f"simulate only these ways to build the queue: {'; '.join(WAYS)}",
+    )
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results["command"] = "python benchmarks/many_machines.py --measure"
     if options.measure:
         measure(results, options.ray)
     if not options.draw:
-        simulate(results)
+        check(results)
+    if not options.draw and not options.check:
+        simulate(results, options.ways)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    if options.check:
+        return
     python = venvs.python("plots")
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     subprocess.run(

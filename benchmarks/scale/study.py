@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .costs import Costs
-from .real import CELLS, LONE, Cell
+from .real import CELLS, LARGE, LONE, Cell
 from .scenario import Outcome, Scenario, simulate
 from .worker import Model
 
@@ -25,6 +25,12 @@ MODELS = {
     "50 ms + 2 ms per item": Model(0.05, 0.002),
 }
 USUAL = MODELS["5 ms + 0.2 ms per item"]
+RAY_CELLS = {
+    "ray-noop-1": LONE,
+    "ray-noop-128": Cell(1, 0, 0, 1, 128),
+    "ray-2-model-128": Cell(2, *LARGE, 1, 128),
+}
+"""what cases of the bench with a Ray cluster measure: the callers are threads of one process"""
 MACHINES = (1, 10, 30, 100, 300, 1000)
 LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of what the models can answer
 
@@ -73,16 +79,40 @@ def with_hop(costs: Costs, mean: float, cores: int) -> Costs:
 
 
 def compare(measured: Mapping[str, Any], costs: Costs, cores: int) -> Iterator[dict[str, Any]]:
-    """Return measured and simulated figures of each cell."""
+    """Return measured and simulated figures of each cell.
+
+    Args:
+        measured: by the name of the cell.
+        costs: of Redis.
+        cores: of the machine that was measured.
+    """
     for cell in CELLS:
-        real, simulated = measured[cell.name], simulate_cell(cell, costs, cores)
-        yield {
-            "cell": cell.name,
-            "measured_per_s": real["requests"],
-            "simulated_per_s": simulated.per_s,
-            "measured_p50_ms": real["p50_ms"],
-            "simulated_p50_ms": 1e3 * simulated.p50,
-        }
+        real = measured[cell.name]
+        yield _row(cell.name, simulate_cell(cell, costs, cores), real["requests"], real["p50_ms"])
+
+
+def compare_ray(measured: Mapping[str, Any], costs: Costs, cores: int) -> Iterator[dict[str, Any]]:
+    """Return the same of a `RayStreamer`, as far as it was measured.
+
+    Args:
+        measured: the medians of results/ray.json, by case and peer.
+        costs: of Ray.
+        cores: of the machine that was measured.
+    """
+    for case, cell in RAY_CELLS.items():
+        if case in measured:
+            real, simulated = measured[case]["ours"], simulate_cell(cell, costs, cores)
+            yield _row(f"Ray, {cell.name}", simulated, real["per_s"], real["p50_ms"])
+
+
+def _row(name: str, simulated: Outcome, per_s: float, p50_ms: float) -> dict[str, Any]:
+    return {
+        "cell": name,
+        "measured_per_s": per_s,
+        "simulated_per_s": simulated.per_s,
+        "measured_p50_ms": p50_ms,
+        "simulated_p50_ms": 1e3 * simulated.p50,
+    }
 
 
 def at(way: Way, costs: Costs, machines: int, rate: float, model: Model = USUAL) -> Outcome:

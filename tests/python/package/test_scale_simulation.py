@@ -40,6 +40,21 @@ def test_the_measured_throughput_of_one_to_four_workers_is_reproduced(study, cos
         assert simulated == pytest.approx(measured, rel=0.15), cell.name
 
 
+def test_what_the_bench_has_measured_on_a_ray_cluster_is_compared_too(study, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from plan import CASES
+    from scale.costs import recorded
+
+    assert study.RAY_CELLS.keys() <= {case.name for case in CASES}
+    measured = {
+        name: {"ours": {"per_s": 700.0, "p50_ms": 1.5}} for name in ("ray-noop-1", "ray-arrays-1")
+    }
+    (row,) = study.compare_ray(measured, recorded("ray"), 2)
+    assert row["cell"] == "Ray, no-op, 1 worker, 1 \u00d7 1 callers"
+    assert (row["measured_per_s"], row["measured_p50_ms"]) == (700.0, 1.5)
+    assert row["simulated_per_s"] == pytest.approx(1e3 / row["simulated_p50_ms"], rel=0.1)
+
+
 def test_the_same_seed_gives_the_same_figures(study, costs):
     sharded = study.WAYS[1]
     first, second = (study.at(sharded, costs, 10, 10_000) for _ in range(2))
