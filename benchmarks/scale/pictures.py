@@ -19,6 +19,7 @@ STYLES = {
     "Redis, 1 stream": ("#0b6e4f", "-"),
     "Redis, 8 shards": ("#6fbf9b", "-"),
     "Redis, 8 prefixes": ("#6fbf9b", ":"),
+    "Redis, 32 prefixes": ("#0b6e4f", ":"),
     "Ray, 1 owner": ("#b23a48", "-"),
     "Ray, 8 owners": ("#e09f7d", "-"),
 }

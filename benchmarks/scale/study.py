@@ -49,6 +49,7 @@ WAYS = (
     Way("Redis, 1 stream", "redis"),
     Way("Redis, 8 shards", "redis", shards=8),
     Way("Redis, 8 prefixes", "redis", prefixes=8),
+    Way("Redis, 32 prefixes", "redis", prefixes=32),
     Way("Ray, 1 owner", "ray"),
     Way("Ray, 8 owners", "ray", prefixes=8),
 )
