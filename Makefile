@@ -102,10 +102,9 @@ test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python,
 	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and not over_ray and (not over_redis or often)" $(ARGS)'
 	@$(MAKE) --no-print-directory test-ray ARGS='$(ARGS)'
 
-# torch comes first, because test-wheel uses it if it is there.
 test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, the wheel; all endurance but that over Ray
 	@mkdir -p build; rm -f build/main-python.log; failed=; \
-	$(MAKE) -k $(if $(TORCH),build/torch/.installed) all-cpp test-ray || failed=1; \
+	$(MAKE) -k all-cpp test-ray || failed=1; \
 	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
