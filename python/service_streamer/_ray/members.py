@@ -6,6 +6,7 @@ Threads of Ray tell that a replica has loaded its model, or that it has died.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import itertools
 import time
@@ -62,7 +63,7 @@ class Members:
         self.obstacles = Obstacles(log)
         """why no replica can be ready"""
         self.closing = False
-        self.review: Callable[[], None] = _nothing
+        self.review: Callable[[], None] = lambda: None
         """called by the thread each `TICK`, while `active` returns True"""
         self.active: Callable[[], bool] = lambda: False
         self._lock = original("_thread", "allocate_lock")()
@@ -129,9 +130,10 @@ class Members:
     def give_back(self, member: Member) -> None:
         """Return a replica that was reserved."""
         with self._lock:
-            if not member.ended:
+            what = "idle" if member.ended else "free"
+            if what == "free":
                 self._idle.append(member)
-        self._tell("idle" if member.ended else "free", member)
+        self._tell(what, member)
 
     def lost(self, member: Member, error: Any) -> None:
         """Note that a reserved replica has died, or is to be killed."""
@@ -144,7 +146,8 @@ class Members:
         return self.closing or self._enough() or self.obstacles.block(self._all)
 
     def _hopeless(self) -> bool:
-        return self.obstacles.block(self._all) and self.count(ready=True) == 0
+        # One that has just died counts until the obstacles before its death are forgotten.
+        return self.obstacles.block(self._all) and not any(each.ready for each in list(self._all))
 
     def _tell(self, what: str, member: Member | None, value: Any = None) -> None:
         if what == "died" and member is not None:
@@ -175,7 +178,8 @@ class Members:
                 self.obstacles.failed(failure, time.monotonic(), passing=True)
                 pause = self.obstacles.pause()
             self.changed.notify()
-            self.changed.wait_for(functools.partial(self._due, pause is None), pause)
+            sleeps = pause is None or pause > TICK
+            self.changed.wait_for(functools.partial(self._due, sleeps), pause)
         end_all(
             (each.handle for each in self._all if each.ready),
             (each.handle for each in self._all if not each.ready),
@@ -194,7 +198,8 @@ class Members:
         self._match()
         if self._enough():
             self.obstacles.clear()
-        self._check_place()
+        with contextlib.suppress(Exception):  # the head of the cluster restarts
+            self._check_place()
         return self._pause()
 
     def _handle(self, what: str, member: Member | None, value: Any) -> None:
@@ -226,9 +231,12 @@ class Members:
         self._log.ready(member.number, about)
         with self._lock:
             member.ready = True
-            self._idle.append(member)
+            if not member.ended:
+                self._idle.append(member)
 
     def _died(self, member: Member, error: Any) -> None:
+        if member.ready:
+            self.obstacles.clear()  # its replacement is a new attempt
         self._all.remove(member)
         self._log.died(member.number, error)
         if member.ready:
@@ -249,6 +257,8 @@ class Members:
                 self._start_one()
         while self.count() > self.target:
             live = [each for each in self._all if not each.ended]
+            if not live:  # they have died just now
+                break
             with self._lock:
                 member = ([each for each in live if not each.ready] or self._idle or live)[-1]
                 member.ended = True
@@ -290,7 +300,3 @@ class Members:
         why = cluster.lacking(demand) if late else None
         self.obstacles.lacks(why)
         self.obstacles.crowds(cluster.crowded(demand) if late and why is None else None)
-
-
-def _nothing() -> None:
-    """Review nothing: the number of replicas is constant."""

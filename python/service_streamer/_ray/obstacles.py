@@ -50,6 +50,8 @@ class Obstacles:
 
     def about(self) -> str:
         """Return what keeps replicas from being ready, for people; "": nothing."""
+        if (failure := self._failure) is not None:
+            return failure.message  # the exception may need modules of the user
         return str(self.error() or self._crowded or "")
 
     def pause(self) -> float | None:

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from .._statistics import parts as _parts
 from .._statistics import stats as _stats
 from .._statistics import time_summary as _time_summary
 from ..hub import ModelStatus, _status
@@ -19,7 +20,7 @@ VERSION = 1
 LONG = {"buckets", "decode_time", "encode_time", "transport_time", "last_minute"}
 
 # The classes claim to be from the package itself, so their annotations cannot be looked up there.
-_NAMES = {**vars(_status), **vars(_time_summary), **vars(_stats)}
+_NAMES = {**vars(_status), **vars(_time_summary), **vars(_parts), **vars(_stats)}
 
 _SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},

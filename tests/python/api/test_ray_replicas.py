@@ -170,6 +170,20 @@ def test_requests_wait_when_replicas_die_while_they_load_until_the_third(replica
     assert "died while it loaded the model: its node has died" in replicas.obstacles.about()
 
 
+def test_requests_wait_for_the_replacement_of_the_only_ready_replica(replicas_of):
+    slow, replacement = Actor(loads=False), Actor(loads=False)
+    launched = [Actor(), dying(), dying(), dying(), slow, replacement]
+    replicas, _ = replicas_of(launched, 2)
+    eventually(lambda: slow in [each.handle for each in replicas._all])
+    assert replicas.obstacles.error() is not None  # the others have died at each load
+    replicas.lost(replicas.reserve(), "it was killed")
+    assert not replicas.any_idle()
+    eventually(lambda: replacement in [each.handle for each in replicas._all])
+    assert not replicas.any_idle()
+    replacement.loaded()
+    assert replicas.reserve().handle is replacement
+
+
 def test_a_wrong_runtime_env_is_told_at_once_and_five_times_are_enough(replicas_of):
     wrong = RuntimeEnvSetupError("there is no such package")
     replicas, _ = replicas_of([Actor(loads=False).dies(wrong) for _ in range(5)], 1)
