@@ -8,7 +8,7 @@ import pytest
 from process_models import Version
 from scripts import SUPPORT
 from thread_models import double
-from waits import LONG, eventually
+from waits import LONG, Threads, eventually
 from web_clients import BEARER, TOKEN
 
 from service_streamer import ThreadedStreamer, web
@@ -261,7 +261,9 @@ def flask_events(streamer):
 
 
 def test_a_server_with_one_thread_streams_no_events(flask_events):
-    answer = flask_events(threads=False)
+    in_a_new_one = Threads()  # after a test with gevent, this thread has a hub
+    in_a_new_one.run(flask_events, threads=False)
+    (answer,) = in_a_new_one.join()
     assert (answer.status_code, "the only thread" in answer.text) == (503, True)
 
 
