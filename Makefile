@@ -252,7 +252,7 @@ $(VENV)/.wheel-tools: $(VENV)/.tools
 wheels: $(VENV)/.wheel-tools  ## sdist and wheels in build/wheels, each tested where there is no compiler
 	$(wheels) $(PYTHONS)
 
-test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with few tests; with those of torch where make has installed it
+test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with few tests
 	$(wheels) --smoke
 
 # ----------------------------------------------------------------------- lint

@@ -1,7 +1,7 @@
 """The figures of docs/tuning/machines.md: `python benchmarks/many_machines.py --measure`.
 
 Measures what each step of a request costs on this machine (2 minutes), simulates this machine and
-up to 1,000 others (10 minutes), and draws the pictures. Ray is measured by the interpreter of
+up to 1,000 others (5 minutes), and draws the pictures. Ray is measured by the interpreter of
 `--ray`, which has it; without that option, the last figures stay. What the bench has measured on a
 Ray cluster is compared with the simulation, too (`--check`: nothing else is simulated).
 """

@@ -52,7 +52,7 @@ def known_options(function: Function) -> Function:
     @functools.wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         file = OptionsFile.of(given.pop("options", None) if "options" in own else None)
-        if file.is_tuned and not takes_all:
+        if not takes_all:
             file = fitting(file, in_files, _owner(function, args))
         taken = {*names[: len(args)], *given}
         added = {name: value for name, value in file.values.items() if name not in taken}

@@ -3,13 +3,13 @@
 import re
 
 import pytest
+from step_models import Countdown
 from thread_models import double
 
 from service_streamer import (
     Pipeline,
     RayStreamer,
     Stage,
-    StepModel,
     Streamer,
     ThreadedStreamer,
     batched,
@@ -101,14 +101,6 @@ throughput = 1200.5
 PLACES = "ThreadedStreamer does not have: threads_per_worker, affinity"
 
 
-class Steps(StepModel):
-    def admit(self, items):
-        return items
-
-    def step(self, states):
-        return [(None, True)] * len(states)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -131,7 +123,7 @@ def test_the_options_that_a_search_has_found_count_in_every_class(file):
         stats = streamer.stats()
     assert (stats.batch_size, stats.policy, stats.workers) == (16, "greedy", 2)
     with pytest.raises(TypeError, match="runs no StepModel"):  # it has accepted the options
-        RayStreamer(Steps, options=path)
+        RayStreamer(Countdown, options=path)
 
 
 def test_a_class_does_not_leave_out_what_the_call_gives(file):
