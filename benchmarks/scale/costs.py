@@ -46,6 +46,8 @@ class ServerCosts:
     """for each worker that waits for requests, at each append"""
     one_each: bool = True
     """True if each waiting worker gets one request: Redis serves one after each command"""
+    prefetch: bool = True
+    """True if workers fetch requests before they can run them: two batches for each process"""
     rounds: float = 0.0
     """of a worker, per second"""
     touch: float = 0.0

@@ -12,6 +12,7 @@ from .costs import Cost, Costs, ServerCosts
 
 Measured = Mapping[str, float]
 PROCESSES = ("client", "server", "gateway", "model")
+RAY_PROCESSES = ("client", "server", "gateway")
 BUSY = 1.0  # cores in use; below that, waking up costs more than it does under load
 
 
@@ -70,31 +71,32 @@ def _fit(cells: list[Measured], used: str, messages: tuple[str, ...]) -> Cost:
     return Cost(float(call), float(each))
 
 
-def of_ray(points: Mapping[str, Measured], hop: float) -> Costs:
-    """Return the costs of a queue in an owner actor, from what `ray_costs.py` has measured.
+def of_ray(measured: Iterable[Measured]) -> Costs:
+    """Return the costs of a queue in an owner actor, without those of messages on the way.
 
-    A client's call carries requests and returns with the answers. A worker's call carries the
-    answers of a batch and returns with the next one. So each request is in two calls of the actor.
-    It has no rounds of workers, because Ray itself watches them.
+    All calls of a process cost the same. The owner has three: a client brings requests, a client
+    asks for answers, and a replica gets a batch and returns the outputs.
+
+    Args:
+        measured: what `real_ray.measure` has returned.
     """
-    small = {int(name.split()[0]): each for name, each in points.items() if name.endswith(" 100")}
-
-    def cost(who: str) -> Cost:
-        rows = [(count, each[who]) for count, each in small.items()]
-        return line(rows)
-
-    actor, caller = cost("actor"), cost("caller")
-    sized = {
-        int(name.split()[2]): each["actor"]
-        for name, each in points.items()
-        if name.startswith("16 ")
-    }
-    byte = line([(16 * size, seconds) for size, seconds in sized.items()]).each
-    call = Cost(actor.call, max(0.0, actor.each - 100 * byte), byte)
-    nothing = Cost()
-    server = ServerCosts(append=call, fetch=call, finish=nothing, reply=nothing, one_each=False)
-    half = Cost(caller.call / 2, caller.each / 2)
-    return Costs(server, half, half, half, half, nothing, hop)
+    cells = list(measured)
+    busy = [cell for cell in cells if sum(cell[name] for name in RAY_PROCESSES) > BUSY]
+    client = _fit(busy, "client", ("puts", "takes"))
+    owner = _fit(busy, "server", ("puts", "takes", "batches"))
+    replica = _fit(busy, "gateway", ("batches",))
+    each = Cost(0.0, owner.each / 2)
+    halves = Cost(replica.call / 2, replica.each)
+    server = ServerCosts(
+        append=Cost(owner.call, owner.each / 2),
+        fetch=Cost(owner.call, owner.each / 2),
+        finish=each,
+        reply=each,
+        read=owner.call,
+        one_each=False,
+        prefetch=False,
+    )
+    return Costs(server, client, client, halves, halves, Cost())
 
 
 def line(points: Iterable[tuple[float, float]]) -> Cost:

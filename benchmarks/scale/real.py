@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cases import common
@@ -37,14 +38,6 @@ class Cell:
     each: float
     clients: int
     callers: int
-
-    @property
-    def is_reproduced(self) -> bool:
-        """True if the simulation is within 15 %: not if only the scheduler of the system decides.
-
-        Without a model, all processes always want one of the cores.
-        """
-        return self.fixed > 0 or (self.workers == 1 and self.callers != 16)
 
     @property
     def name(self) -> str:
@@ -77,34 +70,43 @@ def work(address: str, fixed: float, each: float) -> None:
     RedisWorker(predict, BATCH_SIZE, redis_broker=address).run_forever()
 
 
-def ask(address: str, callers: float) -> None:
-    """Ask from some threads; print the latencies between two times, and the processor time.
+def ask(streamer: Any, callers: float, calls: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Ask from some threads; print what happened between two times that are read from stdin.
 
-    Prints a line when it could begin, and reads the times then.
+    Prints a line when it could begin, and then one of JSON: the latencies, the processor time, and
+    the growth of `calls`.
     """
     latencies: list[list[float]] = [[] for _ in range(int(callers))]
+    streamer.predict([0])
+    print("ready", flush=True)
+    first, last = map(float, input().split())
+
+    def call(number: int) -> None:
+        item, done, clock = [number], latencies[number].append, time.monotonic
+        while (start := clock()) < last:
+            streamer.predict(item)
+            if start >= first:
+                done(clock() - start)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(int(callers))]
+    for thread in threads:
+        thread.start()
+    time.sleep(max(0.0, first - time.monotonic()))
+    before, counted = time.process_time(), dict(calls)
+    time.sleep(max(0.0, last - time.monotonic()))
+    answer = {
+        "cpu": time.process_time() - before,
+        **{name: calls[name] - counted.get(name, 0) for name in calls},
+    }
+    for thread in threads:
+        thread.join()
+    answer["latencies"] = [each for of in latencies for each in of]
+    print(json.dumps(answer), flush=True)
+
+
+def ask_redis(address: str, callers: float) -> None:
     with RedisStreamer(address) as streamer:
-        streamer.predict([0])
-        print("ready", flush=True)
-        first, last = map(float, input().split())
-
-        def call(number: int) -> None:
-            item, done, clock = [number], latencies[number].append, time.monotonic
-            while (start := clock()) < last:
-                streamer.predict(item)
-                if start >= first:
-                    done(clock() - start)
-
-        threads = [threading.Thread(target=call, args=(number,)) for number in range(int(callers))]
-        for thread in threads:
-            thread.start()
-        time.sleep(max(0.0, first - time.monotonic()))
-        before = time.process_time()
-        time.sleep(max(0.0, last - time.monotonic()))
-        used = time.process_time() - before
-        for thread in threads:
-            thread.join()
-    print(json.dumps({"cpu": used, "latencies": [each for of in latencies for each in of]}))
+        ask(streamer, callers)
 
 
 # ---------------------------------------------------------------- the measurement
@@ -138,6 +140,25 @@ class Counts:
         )
 
 
+def observe(
+    clients: list[subprocess.Popen[str]], seconds: float, read: Callable[[], Any]
+) -> tuple[Any, Any, list[dict[str, Any]]]:
+    """Let clients that run `ask` begin. Return what `read` gave twice, and their answers."""
+    for each in clients:
+        assert each.stdout is not None
+        each.stdout.readline()  # ready
+    begin = time.monotonic() + WARM_UP
+    for each in clients:
+        assert each.stdin is not None
+        each.stdin.write(f"{begin} {begin + seconds}\n")
+        each.stdin.flush()
+    time.sleep(begin - time.monotonic())
+    before = read()
+    time.sleep(max(0.0, begin + seconds - time.monotonic()))
+    after = read()
+    return before, after, [json.loads(each.communicate()[0]) for each in clients]
+
+
 def measure(cell: Cell, seconds: float) -> dict[str, float]:
     """Run a cell. All figures are per second: requests, messages, and seconds of a core."""
     import redis
@@ -160,19 +181,7 @@ def measure(cell: Cell, seconds: float) -> dict[str, float]:
             while len(streamer.stats().stream.consumers) < cell.workers:  # type: ignore[union-attr]
                 time.sleep(0.05)
         clients = [start("client", cell.callers) for _ in range(cell.clients)]
-        for each in clients:
-            assert each.stdout is not None
-            each.stdout.readline()  # ready
-        begin = time.monotonic() + WARM_UP
-        for each in clients:
-            assert each.stdin is not None
-            each.stdin.write(f"{begin} {begin + seconds}\n")
-            each.stdin.flush()
-        time.sleep(begin - time.monotonic())
-        before = Counts.read(client, workers)
-        time.sleep(max(0.0, begin + seconds - time.monotonic()))
-        after = Counts.read(client, workers)
-        answers = [json.loads(each.communicate()[0]) for each in clients]
+        before, after, answers = observe(clients, seconds, lambda: Counts.read(client, workers))
     finally:
         for each in processes:
             models = common.descendants(each.pid)[1:]
@@ -199,11 +208,21 @@ def measure(cell: Cell, seconds: float) -> dict[str, float]:
     return {**rates, **common.latencies(latencies)}
 
 
-def measure_all(seconds: float) -> Iterator[tuple[Cell, dict[str, float]]]:
-    """Run all cells."""
-    for cell in CELLS:
-        yield cell, measure(cell, seconds)
+def measure_all(
+    cells: Collection[Cell], measure: Callable[[Cell], dict[str, float]], rounds: int
+) -> dict[str, dict[str, float]]:
+    """Measure cells in turn, some rounds. Return the median round of each, by throughput."""
+    found: dict[str, list[dict[str, float]]] = {cell.name: [] for cell in cells}
+    for _ in range(rounds):
+        for cell in cells:
+            figures = measure(cell)
+            print(cell.name, {name: round(value, 2) for name, value in figures.items()}, flush=True)
+            found[cell.name].append(figures)
+    return {
+        name: sorted(of, key=lambda figures: figures["requests"])[rounds // 2]
+        for name, of in found.items()
+    }
 
 
 if __name__ == "__main__":
-    {"worker": work, "client": ask}[sys.argv[1]](sys.argv[2], *map(float, sys.argv[3:]))
+    {"worker": work, "client": ask_redis}[sys.argv[1]](sys.argv[2], *map(float, sys.argv[3:]))

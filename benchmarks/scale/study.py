@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .costs import Costs
-from .real import CELLS, LARGE, LONE, Cell
+from .real import CELLS, LONE, Cell
 from .scenario import Outcome, Scenario, simulate
 from .worker import Model
 
 PER_CLIENT = 1000.0  # requests per second of a web process
-REQUESTS = 15_000  # of a simulation, about
+REQUESTS = 40_000  # of a simulation, at least
 PATIENCE = 0.05  # s of p99, beyond 3 full batches, until a load counts as too much
 HIGHEST = 1e6
 BUSY = 0.9  # of the time, from which on a thread counts as the limit
-NETWORK = 100e-6  # s of a message between two machines
+NETWORK = 100e-6  # s that a message between two machines takes longer than on one
+BY_NAME = {cell.name: cell for cell in CELLS}
 LEAST_LINGER = 60e-6  # s
 LINGER = 0.08  # of the time of a full batch, for which an idle model waits for returning callers
 MODELS = {
@@ -25,12 +26,6 @@ MODELS = {
     "50 ms + 2 ms per item": Model(0.05, 0.002),
 }
 USUAL = MODELS["5 ms + 0.2 ms per item"]
-RAY_CELLS = {
-    "ray-noop-1": LONE,
-    "ray-noop-128": Cell(1, 0, 0, 1, 128),
-    "ray-2-model-128": Cell(2, *LARGE, 1, 128),
-}
-"""what cases of the bench with a Ray cluster measure: the callers are threads of one process"""
 MACHINES = (1, 10, 30, 100, 300, 1000)
 LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of what the models can answer
 
@@ -69,51 +64,36 @@ def simulate_cell(cell: Cell, costs: Costs, cores: int, seconds: float = 1.0) ->
     return simulate(scenario, costs, seconds, warm_up=0.3)
 
 
-def with_hop(costs: Costs, mean: float, cores: int) -> Costs:
-    """Return the costs with the hop that gives a lone caller its measured `mean` in seconds."""
+def with_hop(costs: Costs, lone: Mapping[str, float], cores: int) -> Costs:
+    """Return the costs with the hop that gives a lone caller its measured mean latency."""
     first, second = (
         1 / simulate_cell(LONE, dataclasses.replace(costs, hop=hop), cores).per_s
         for hop in (10e-6, 30e-6)
     )
     slope = (second - first) / 20e-6
-    return dataclasses.replace(costs, hop=max(1e-6, 10e-6 + (mean - first) / slope))
+    hop = 10e-6 + (lone["mean_ms"] / 1e3 - first) / slope
+    return dataclasses.replace(costs, hop=max(1e-6, hop))
 
 
-def compare(measured: Mapping[str, Any], costs: Costs, cores: int) -> Iterator[dict[str, Any]]:
+def compare(
+    measured: Mapping[str, Mapping[str, float]], costs: Costs, cores: int
+) -> Iterator[dict[str, Any]]:
     """Return measured and simulated figures of each cell.
 
     Args:
         measured: by the name of the cell.
-        costs: of Redis.
+        costs: of the back end.
         cores: of the machine that was measured.
     """
-    for cell in CELLS:
-        real = measured[cell.name]
-        yield _row(cell.name, simulate_cell(cell, costs, cores), real["requests"], real["p50_ms"])
-
-
-def compare_ray(measured: Mapping[str, Any], costs: Costs, cores: int) -> Iterator[dict[str, Any]]:
-    """Return the same of a `RayStreamer`, as far as it was measured.
-
-    Args:
-        measured: the medians of results/ray.json, by case and peer.
-        costs: of Ray.
-        cores: of the machine that was measured.
-    """
-    for case, cell in RAY_CELLS.items():
-        if case in measured:
-            real, simulated = measured[case]["ours"], simulate_cell(cell, costs, cores)
-            yield _row(f"Ray, {cell.name}", simulated, real["per_s"], real["p50_ms"])
-
-
-def _row(name: str, simulated: Outcome, per_s: float, p50_ms: float) -> dict[str, Any]:
-    return {
-        "cell": name,
-        "measured_per_s": per_s,
-        "simulated_per_s": simulated.per_s,
-        "measured_p50_ms": p50_ms,
-        "simulated_p50_ms": 1e3 * simulated.p50,
-    }
+    for name, real in measured.items():
+        simulated = simulate_cell(BY_NAME[name], costs, cores)
+        yield {
+            "cell": name,
+            "measured_per_s": real["requests"],
+            "simulated_per_s": simulated.per_s,
+            "measured_p50_ms": real["p50_ms"],
+            "simulated_p50_ms": 1e3 * simulated.p50,
+        }
 
 
 def at(way: Way, costs: Costs, machines: int, rate: float, model: Model = USUAL) -> Outcome:
@@ -127,8 +107,8 @@ def at(way: Way, costs: Costs, machines: int, rate: float, model: Model = USUAL)
         shards=way.shards,
         prefixes=way.prefixes,
     )
-    seconds = max(0.05, REQUESTS / rate, 3 * _full_batch(model))
-    between_machines = dataclasses.replace(costs, hop=NETWORK)
+    seconds = max(REQUESTS / rate, 8 * _full_batch(model))
+    between_machines = dataclasses.replace(costs, hop=costs.hop + NETWORK)
     return simulate(scenario, between_machines, seconds, warm_up=2 * _full_batch(model) + 0.05)
 
 

@@ -97,7 +97,8 @@ class Worker:
         self._size = size
         self._queue = queue
         self.full = 0  # fetchers whose last fetch got all that it asked for
-        self._most = 2 * model.batch_size * len(processes)
+        self._prefetch = costs.server.prefetch
+        self._most = (1 + self._prefetch) * model.batch_size * len(processes)
         self._unanswered = 0
         self._here: collections.deque[Taken] = collections.deque()
         self._waiting = 0  # requests in _here
@@ -114,7 +115,7 @@ class Worker:
             share = self._queue.length / self._queue.workers
             most = int(min(max(share, self._most / 2), self._most))
         free = most - self._unanswered
-        if free <= 0:
+        if free <= 0 or (self._unanswered and not self._prefetch):
             return 0
         return max(1, free // (self.full if fetcher.full else len(self.fetchers)))
 

@@ -1,22 +1,18 @@
 """What happens to requests when workers die, stall, or cannot load their models."""
 
-import contextlib
 import os
-import random
 import re
 import signal
-import threading
 
 import pytest
-from asking import Asking
+from asking import Asking, kill_under_load
 from process_models import ProcessGate, is_alive
-from tasks import children
 from waits import eventually
 
 pytest.importorskip("redis")
 
 from redis_server import NEEDS_SERVER
-from redis_tools import QUICK, SLOW
+from redis_tools import MORTAL, QUICK, SLOW
 
 from service_streamer import WorkerLost
 
@@ -127,31 +123,10 @@ def test_a_model_that_holds_the_gil_for_long_keeps_its_batch(processes, client, 
 
 @pytest.mark.timeout(300)
 def test_fifty_kills_under_load_lose_nothing_and_double_nothing(make, processes, client):
-    rng = random.Random(os.getpid())
-
     def start():
-        # a request that is with three of those that are killed is not to be taken for poison
-        return processes("redis_models:steps", worker_num=2, retries=10, max_deliveries=1000)
+        return processes("redis_models:steps", **MORTAL)
 
-    alive = [start().wait_ready(client) for _ in range(2)]
-    callers = [Asking(make(), 8) for _ in range(2)]
-    pace = threading.Event()
-    whole = 0
-    for _ in range(50):
-        before = [each.answered for each in callers]
-        pace.wait(rng.uniform(0, 0.1))
-        victim = rng.choice(alive)
-        models = sorted(children(victim.pid))
-        if rng.random() < 0.6 and models:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rng.choice(models), signal.SIGKILL)
-        else:
-            whole += 1
-            victim.kill()
-            alive[alive.index(victim)] = start()
-        for each, count in zip(callers, before, strict=True):
-            eventually(lambda each=each, count=count: each.answered > count or each.failed())
-    print(f"{sum(each.stop() for each in callers)} answers, {whole} workers killed as a whole")
+    kill_under_load(start, [Asking(make(), 8) for _ in range(2)])
     eventually(client.is_clean)
 
 

@@ -1,12 +1,10 @@
 """A queue of several shards: on one server, and on a cluster of three nodes."""
 
 import contextlib
-import random
-import threading
 from collections import Counter
 
 import pytest
-from asking import Asking
+from asking import Asking, kill_under_load
 from process_models import ProcessGate
 from redis_models import count_to
 from waits import LONG, eventually
@@ -15,7 +13,7 @@ pytest.importorskip("redis")
 
 from redis.crc import key_slot
 from redis_server import NEEDS_SERVER
-from redis_tools import SLOW, ProcessWorker
+from redis_tools import MORTAL, SLOW, ProcessWorker
 
 from service_streamer import RedisStreamer, RedisWorker, RequestTimeout
 from service_streamer._redis.commands import Queue
@@ -76,28 +74,16 @@ def test_a_cluster_spreads_the_shards_and_a_worker_answers_all(places, workers, 
 
 
 @pytest.mark.timeout(300)
-def test_kills_under_load_lose_nothing_and_double_nothing(places, clients, leftovers):
-    place, prefix, rng = places("cluster", nodes=3), "kills", random.Random(5)
+def test_fifty_kills_under_load_lose_nothing_and_double_nothing(places, clients, leftovers):
+    place, prefix = places("cluster", nodes=3), "kills"
 
     def start():
-        options = {"shards": SHARDS, "retries": 10, "max_deliveries": 1000}
-        worker = ProcessWorker("redis_models:steps", place, prefix, **options)
+        worker = ProcessWorker("redis_models:steps", place, prefix, shards=SHARDS, **MORTAL)
         leftovers.append(worker.close)
         return worker
 
-    alive = [start() for _ in range(2)]
     callers = [Asking(client, 2) for client in clients(server=place, prefix=prefix)]
-    pace = threading.Event()
-    for _ in range(5):
-        before = [each.answered for each in callers]
-        pace.wait(rng.uniform(0, 0.1))
-        victim = rng.randrange(2)
-        alive[victim].kill()
-        alive[victim] = start()
-        for each, count in zip(callers, before, strict=True):
-            eventually(lambda each=each, count=count: each.answered > count or each.failed())
-    for each in callers:
-        each.stop()  # each request has ended once
+    kill_under_load(start, callers)
 
     def is_clean(keys):
         redis = place.client(keys)

@@ -1,9 +1,13 @@
 """Callers that ask in threads of theirs while a test does harm, and look at every answer."""
 
+import contextlib
+import os
 import random
+import signal
 import threading
 from collections import Counter
 
+from tasks import children
 from waits import LONG, Threads, eventually
 
 
@@ -71,3 +75,29 @@ class Asking:
     def _count(self, key):
         with self._lock:
             self._ends[key] += 1
+
+
+def kill_under_load(start, callers, kills=50):
+    """Kill workers as a whole, or a process of their models, while each caller gets answers.
+
+    Args:
+        start: starts a `ProcessWorker`. There are always two.
+        callers: `Asking` objects, which are stopped at the end.
+    """
+    rng, pace = random.Random(os.getpid()), threading.Event()
+    alive = [start() for _ in range(2)]
+    for _ in range(kills):
+        before = [each.answered for each in callers]
+        pace.wait(rng.uniform(0, 0.1))
+        number = rng.randrange(2)
+        models = sorted(children(alive[number].pid))
+        if rng.random() < 0.6 and models:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(models), signal.SIGKILL)
+        else:
+            alive[number].kill()
+            alive[number] = start()
+        for each, count in zip(callers, before, strict=True):
+            eventually(lambda each=each, count=count: each.answered > count or each.failed())
+    for each in callers:
+        each.stop()

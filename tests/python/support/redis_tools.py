@@ -26,6 +26,8 @@ from service_streamer._redis.protocol import (
 
 QUICK = 0.3  # s: a claim_after for tests
 SLOW = LONG  # the same where a thread that is late must have nothing claimed
+MORTAL = {"worker_num": 2, "retries": 10, "max_deliveries": 1000}
+"""of workers for `kill_under_load`: no request is to be taken for poison"""
 SCRIPT = os.path.join(os.path.dirname(__file__), "redis_gateway.py")
 
 
