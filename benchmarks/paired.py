@@ -20,6 +20,7 @@ from pathlib import Path
 
 import plan
 import venvs
+from measurements import Case, Measurement
 from report import number, unit_of
 from run import Metrics, finish, start
 
@@ -48,9 +49,7 @@ def git(*arguments: str) -> bytes:
     ).stdout
 
 
-def compare(
-    case: plan.Case, measurement: plan.Measurement, pythons: list[Path], pairs: int
-) -> None:
+def compare(case: Case, measurement: Measurement, pythons: list[Path], pairs: int) -> None:
     samples: list[list[Metrics]] = [[], []]
     for pair in range(pairs):
         extra = ["--seed", str(pair)] if case.seeded else []

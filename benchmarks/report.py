@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 
-import site_pages
 import venvs
-from cells import NONE, gains, joined, number, peer_cell
-from figures import Results
-from parts import Part, heading, rows_of
 from plan import PARTS, part_of
+from tables import site_pages
+from tables.cells import NONE, gains, joined, number, peer_cell
+from tables.figures import Results
+from tables.parts import Part, heading, rows_of
 
 HERE = Path(__file__).resolve().parent
 VERDICTS = {True: "yes", False: "**no**", None: NONE}
@@ -81,11 +80,9 @@ def markdown(parts: dict[str, Part]) -> str:
 def draw(results: Path, folder: Path) -> None:
     """Draw the plots in a separate environment: the bench itself needs no packages."""
     try:
-        python = venvs.python("plots")
+        venvs.draw("tables.plots", results, folder)
     except venvs.Unavailable as error:
         print(f"no plots: {error}")
-        return
-    subprocess.run([python, HERE / "plots.py", results, folder], check=True)
 
 
 def split(data: Part) -> dict[str, Part]:

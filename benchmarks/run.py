@@ -28,6 +28,7 @@ import plan
 import report
 import venvs
 from compare import broker
+from measurements import Case, Measurement
 
 HERE = Path(__file__).resolve().parent
 RUNS, QUICK_RUNS = 3, 1
@@ -37,7 +38,7 @@ Metrics = dict[str, float]
 
 
 def start(
-    measurement: plan.Measurement, python: Path, seconds: float, extra: list[str]
+    measurement: Measurement, python: Path, seconds: float, extra: list[str]
 ) -> subprocess.Popen[str]:
     command = [str(python), "-m", measurement.module, "--peer", measurement.peer]
     command += ["--seconds", str(seconds), *measurement.arguments, *extra]
@@ -81,7 +82,7 @@ class Bench:
         self.samples: dict[str, dict[str, list[Metrics]]] = {}
         self.skipped: dict[str, str] = {}
 
-    def prepare(self, cases: list[plan.Case]) -> None:
+    def prepare(self, cases: list[Case]) -> None:
         """Make the environments. Drop those that fail or lack their package."""
         packages = {"ours": "service_streamer", "original": "service_streamer", "rayserve": "ray"}
         for name in sorted({m.environment for case in cases for m in case.measurements}):
@@ -99,7 +100,7 @@ class Bench:
             self.skipped[what] = why
             print(f"  skipped {what}: {why}", flush=True)
 
-    def measure(self, case: plan.Case, run: int) -> None:
+    def measure(self, case: Case, run: int) -> None:
         """Run the measurements of one case: in sequence, unless they do not disturb each other."""
         seconds = case.quick_seconds if self.quick else case.seconds
         extra = ["--seed", str(run + 1)] if case.seeded else []
@@ -122,9 +123,7 @@ class Bench:
                 process = start(measurement, self.pythons[measurement.environment], seconds, extra)
                 self.collect(case, measurement, process)
 
-    def collect(
-        self, case: plan.Case, measurement: plan.Measurement, process: subprocess.Popen[str]
-    ) -> None:
+    def collect(self, case: Case, measurement: Measurement, process: subprocess.Popen[str]) -> None:
         try:
             metrics = finish(process)
         except (RuntimeError, ValueError, IndexError) as error:

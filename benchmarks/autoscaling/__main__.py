@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -114,8 +113,7 @@ def main() -> None:
         results = measure()
         RESULTS.write_text(json.dumps(results) + "\n")
         show(results)
-    plots = HERE.parent / "autoscaling_plots.py"
-    subprocess.run([venvs.python("plots"), plots, RESULTS, PICTURE], check=True)
+    venvs.draw("autoscaling.pictures", RESULTS, PICTURE)
 
 
 if __name__ == "__main__":

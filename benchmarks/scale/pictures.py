@@ -1,6 +1,7 @@
 """The pictures of docs/tuning/machines.md, from results/scale.json.
 
-many_machines.py runs it in the environment with matplotlib: `pictures.py RESULTS.json FOLDER`.
+`python -m scale` runs it in the environment with matplotlib:
+`-m scale.pictures RESULTS.json FOLDER`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from plots import save  # sets how all pictures look
+from tables.plots import save  # sets how all pictures look
 
 STYLES = {
     "Redis, 1 stream": ("#0b6e4f", "-"),

@@ -17,7 +17,7 @@ from service_streamer.tune._space import NUMA, Space
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 RECORDED = BENCHMARKS / "results" / "tune.json"
 GRIDS = {f"{name}, computed": shaped(name) for name in SHAPES}
-if RECORDED.exists():  # `python benchmarks/tune_quality.py grid` writes it
+if RECORDED.exists():  # `python -m tuning.quality grid` writes it
     GRIDS |= {f"{name}, measured": grid for name, grid in json.loads(RECORDED.read_text()).items()}
 SEEDS = range(5)
 SLO = 0.05
@@ -28,10 +28,10 @@ SPACE = Space.of_machine(4, SLO, most_items=64, most_workers=8, has_native=True)
 def replay():
     """The module that searches in recorded grids."""
     sys.path.insert(0, str(BENCHMARKS))
-    import tune_replay
+    from tuning import replay
 
     sys.path.remove(str(BENCHMARKS))
-    return tune_replay
+    return replay
 
 
 @pytest.fixture

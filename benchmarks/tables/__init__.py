@@ -1,0 +1,1 @@
+"""The published tables, pages and pictures, made from the results."""
