@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service_streamer._ray.scaling import Load, Scaling
+from service_streamer._ray.replicas.scaling import Load, Scaling
 
 from .controllers import Look
 

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from service_streamer._redis.lease_keeper import chance_of_turn
+from service_streamer._redis.gateway.lease_keeper import chance_of_turn
 
 from .costs import ServerCosts
 from .events import Loop, Thread

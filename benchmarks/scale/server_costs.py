@@ -15,8 +15,8 @@ from typing import Any
 
 import hiredis
 
-from service_streamer._redis import scripts
-from service_streamer._redis.lease_keeper import BEATS
+from service_streamer._redis.connection import scripts
+from service_streamer._redis.gateway.lease_keeper import BEATS
 from service_streamer._redis.protocol import CLAIM_AFTER, FIELD, GROUP, Keys
 
 from .costs import Cost, ServerCosts

@@ -105,8 +105,8 @@ def serve_hub(
     if control_token_file is not None and monitor is None:
         raise CommandError("--control-token-file needs --monitor HOST:PORT")
     try:
-        from ..server._front import BODY_LIMIT, HttpFront
-        from ..server._http import Application
+        from ..server._http.front import BODY_LIMIT, HttpFront
+        from ..server._http.routes import Application
         from ..server._serving import Front, serve
 
         if grpc is not None:

@@ -15,7 +15,7 @@ from .settings import RaySettings
 
 if TYPE_CHECKING:
     from .._statistics.stats import StreamerStats
-    from .client import RayClient
+    from .client.backend import RayClient
 
 
 class ReplicaControl(BaseStreamer[Item, Result, Piece]):
@@ -51,8 +51,8 @@ class ReplicaControl(BaseStreamer[Item, Result, Piece]):
     # -------------------------------------------------------------------- private
 
     def _open(self, options: Options, owner: Any, shown: str, owns: bool, window: int) -> None:
-        from .client import RayClient  # Ray is an extra
-        from .sent import Submissions
+        from .client.backend import RayClient  # Ray is an extra
+        from .client.sent import Submissions
 
         self._shown = shown
         self._client = RayClient(options, owner, shown, owns=owns, window=window)

@@ -13,7 +13,7 @@ from .._messages import see, short
 from .._model import Model, guilty_part
 from .._options import Options
 from . import cluster
-from .owner import Owner
+from .owner.actor import Owner
 from .settings import RaySettings, check_name
 
 CALLS = 10_000  # most calls of clients at a time

@@ -83,6 +83,11 @@ class Keys:
         return [(stream, there) for stream, there in ids.items() if there]
 
 
+def entry_time(entry: bytes) -> int:
+    """Return when an entry was appended, in ms on the broker's clock."""
+    return int(entry.partition(b"-")[0])
+
+
 def _hash_tag(prefix: bytes, shard: int) -> bytes:
     """Return the hash tag of a shard, with the first number that gives it a slot in its place.
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from .._errors import BrokerError
 from .._statistics.parts import ConsumerStats, StreamStats
-from .broker import Broker, Connection
+from .connection.broker import Broker, Connection
 from .explanation import is_silent
+from .keys import entry_time
 from .protocol import GROUP
-from .session import entry_time
 from .shards import Shard
 
 _MISSING = ("NOGROUP", "no such key")  # in the errors before the first request

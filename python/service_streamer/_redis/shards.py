@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .. import _options
 from .._messages import wrong_option
-from .broker import Broker
+from .connection.broker import Broker
 from .keys import MOST_SHARDS, Keys
 
 

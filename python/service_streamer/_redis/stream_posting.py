@@ -10,9 +10,9 @@ from redis.exceptions import ResponseError
 
 from .._errors import BrokerError
 from .._waiting.threads import Condition, NativeThread
-from .broker import Broker
+from .connection.backoff import Backoff
+from .connection.broker import Broker
 from .protocol import FIELD, Signer
-from .session import Backoff
 from .stream_frames import Frame, pack
 
 LARGEST = 2**23  # bytes of the payloads in one message, unless one is larger

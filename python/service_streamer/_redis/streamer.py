@@ -86,7 +86,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         secret: str | bytes | None = None,
         options: FilePath | None = None,
     ) -> None:
-        from .client import RedisOptions  # redis-py is an extra
+        from .client.backend import RedisOptions  # redis-py is an extra
 
         if callable(redis_broker):
             raise no_such_option(
@@ -129,7 +129,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         return of_stats(stats, name, sentence)
 
     def _make_backend(self, options: Options) -> Backend:
-        from .client import RedisClient
+        from .client.backend import RedisClient
 
         return RedisClient(options, self._redis_options)
 

@@ -29,8 +29,8 @@ from .._waiting.signals import SignalWaiter
 
 if TYPE_CHECKING:
     from .._timeline import Recorder
-    from .gateway import Gateway
-    from .stream_relay import StreamRelay
+    from .gateway.gateway import Gateway
+    from .gateway.stream_relay import StreamRelay
 
 _logger = logging.getLogger("service_streamer")
 
@@ -223,8 +223,8 @@ class RedisWorker:
     # -------------------------------------------------------------------- private
 
     def _serve(self, gpu_id: int | str | None) -> None:
-        from .gateway import Gateway, check_queue
-        from .stream_relay import StreamRelay
+        from .gateway.gateway import Gateway, check_queue
+        from .gateway.stream_relay import StreamRelay
 
         options, process_options = self._options, self._process_options
         if gpu_id is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._errors import InvalidInput
-from ._service import DEFAULTS, CallOptions
+from ._requests import DEFAULTS, CallOptions
 from ._tensors import shown
 
 TIMEOUT, PRIORITY = b"x-request-timeout", b"x-priority"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,16 @@ from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Specs, items_of, items_of_instances, tensors_of
+from ._requests import (
+    DEFAULTS,
+    NAME,
+    CallOptions,
+    IndexEntry,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    TensorMetadata,
+)
 from ._tensors import Tensor
 
 if TYPE_CHECKING:
@@ -21,85 +30,12 @@ if TYPE_CHECKING:
 
     from .._streams.stream import AsyncStream
 
-NAME = "service-streamer"
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 # Other spellings, such as "01", would let clients fill the hub's table of handles.
 _MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}|[A-Za-z_][\w.-]*", re.ASCII)
 _PRIORITIES = range(-(2**31), 2**31)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CallOptions:
-    """How a request is run."""
-
-    timeout: float | None = None
-    """seconds; None: the ``worker_timeout`` of the model"""
-    priority: int = 0
-    tenant: str | None = None
-    caller_key: str | None = None
-
-
-DEFAULTS = CallOptions()
-
-
-@dataclasses.dataclass(slots=True)
-class InferRequest:
-    """A request of the Open Inference Protocol."""
-
-    model: str
-    inputs: list[Tensor]
-    version: str = ""
-    """a number or a label; "": the version that serves"""
-    id: str = ""
-    outputs: list[str] | None = None
-    """the names of the outputs that are wanted; None: all"""
-
-
-@dataclasses.dataclass(slots=True)
-class InferResponse:
-    """The answer to an `InferRequest`."""
-
-    model: str
-    version: str
-    id: str
-    outputs: list[Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorMetadata:
-    """What is known of an input or output of a model."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-    """with the dimension of the batch; -1: any size"""
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelMetadata:
-    """What is known of a model."""
-
-    name: str
-    versions: list[str]
-    inputs: list[TensorMetadata]
-    outputs: list[TensorMetadata]
-    platform: str = NAME
-
-
-@dataclasses.dataclass(frozen=True)
-class IndexEntry:
-    """A version of a model in the repository."""
-
-    name: str
-    version: str
-    state: str
-    """"READY", "LOADING", "UNLOADING" or "UNAVAILABLE\""""
-    reason: str
-    """why it is unavailable; "": it is not"""
-
-
 _STATES = {"ready": "READY", "loading": "LOADING", "draining": "UNLOADING"}
 
 

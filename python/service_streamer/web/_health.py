@@ -7,7 +7,7 @@ from typing import cast
 from .._errors import BrokerError, RequestTimeout
 from .._processes.streamer import Streamer
 from .._ray.streamer import RayStreamer
-from .._redis.client import RedisClient
+from .._redis.client.backend import RedisClient
 from .._redis.explanation import is_silent
 from .._redis.protocol import CLAIM_AFTER
 from .._redis.streamer import RedisStreamer

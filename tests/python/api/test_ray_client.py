@@ -13,9 +13,9 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 from service_streamer import ClusterError
 from service_streamer._options import Options
-from service_streamer._ray import client as clients
 from service_streamer._ray import cluster
-from service_streamer._ray.client import RayClient
+from service_streamer._ray.client import backend as clients
+from service_streamer._ray.client.backend import RayClient
 
 
 class Forbidden:

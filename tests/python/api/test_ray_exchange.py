@@ -17,10 +17,12 @@ from ray.exceptions import ObjectLostError, ObjectStoreFullError
 
 from service_streamer import SerializationError, WorkerLost
 from service_streamer._options import Options
-from service_streamer._ray import cluster, exchange, owner
-from service_streamer._ray.answers import NOTHING, Answers
-from service_streamer._ray.client import RayClient
-from service_streamer._ray.sent import Submissions
+from service_streamer._ray import cluster
+from service_streamer._ray.client import exchange
+from service_streamer._ray.client.backend import RayClient
+from service_streamer._ray.client.sent import Submissions
+from service_streamer._ray.owner import actor as owner
+from service_streamer._ray.owner.answers import NOTHING, Answers
 
 LARGE = numpy.zeros(100_000)
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from service_streamer import ClusterError, RayStreamer, StepModel
-from service_streamer._ray.scaling import WINDOW, Load, Scaling
+from service_streamer._ray.replicas.scaling import WINDOW, Load, Scaling
 
 
 class Steps(StepModel):
@@ -136,7 +136,7 @@ def test_a_time_above_the_target_starts_the_while_again():
 
 def test_the_cost_of_a_full_batch_is_told_from_smaller_ones():
     pytest.importorskip("ray")
-    from service_streamer._ray.meter import Costs
+    from service_streamer._ray.replicas.meter import Costs
 
     costs = Costs()
     costs.add(1, 0.011)

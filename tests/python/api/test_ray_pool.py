@@ -10,9 +10,10 @@ pytest.importorskip("ray")
 
 from service_streamer._backend import make_engine
 from service_streamer._options import Options
-from service_streamer._ray import meter, pool
-from service_streamer._ray.meter import TICK, Meter
-from service_streamer._ray.scaling import Load, Scaling
+from service_streamer._ray.owner import pool
+from service_streamer._ray.replicas import meter
+from service_streamer._ray.replicas.meter import TICK, Meter
+from service_streamer._ray.replicas.scaling import Load, Scaling
 from service_streamer._ray.settings import RaySettings
 from service_streamer._waiting.threads import Condition
 

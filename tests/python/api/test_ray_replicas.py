@@ -23,11 +23,12 @@ from service_streamer import WorkerInitError, WorkerLost
 from service_streamer._model import Model
 from service_streamer._model_errors import NotRun
 from service_streamer._pickle import unpack_error
-from service_streamer._ray import calls, cluster, ends, members, obstacles, payloads
-from service_streamer._ray.log import Log
-from service_streamer._ray.members import Members
+from service_streamer._ray import calls, cluster, payloads
 from service_streamer._ray.payloads import LARGE, Store
-from service_streamer._ray.replica import Replica
+from service_streamer._ray.replicas import ends, members, obstacles
+from service_streamer._ray.replicas.log import Log
+from service_streamer._ray.replicas.members import Members
+from service_streamer._ray.replicas.replica import Replica
 from service_streamer._ray.settings import RaySettings
 
 

@@ -179,7 +179,7 @@ def test_workers_come_from_zero_and_go_again():
 
 
 def test_the_replicas_of_a_ray_streamer_follow_a_day_of_load():
-    pytest.importorskip("service_streamer._ray.scaling")
+    pytest.importorskip("service_streamer._ray.replicas.scaling")
     from autoscaling.ray_rule import RayScaling
 
     outcome = simulate(diurnal(2, hours=2, noon=4), LARGE, RayScaling(1, 8, LARGE.slo / 8))

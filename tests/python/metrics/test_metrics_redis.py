@@ -13,7 +13,7 @@ from scrapes import scrape
 from waits import eventually
 
 from service_streamer import BrokerError, metrics
-from service_streamer._redis.broker import Broker
+from service_streamer._redis.connection.broker import Broker
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -98,7 +98,7 @@ SHARED = """
 import os, sys
 from prometheus_client import CollectorRegistry
 from scrapes import scrape
-from service_streamer import RedisStreamer, metrics
+from service_streamer import metrics, RedisStreamer
 
 registry = CollectorRegistry()
 streamer = RedisStreamer(sys.argv[1], sys.argv[2])

@@ -10,7 +10,7 @@ pytest.importorskip("redis")
 from redis_server import RedisServer
 
 from service_streamer import BrokerError
-from service_streamer._redis.broker import Broker
+from service_streamer._redis.connection.broker import Broker
 from service_streamer._redis.protocol import Keys
 
 pytest_plugins = ["redis_fixtures"]

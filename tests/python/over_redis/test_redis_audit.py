@@ -6,10 +6,10 @@ pytest.importorskip("redis")
 
 from redis_server import NEEDS_SERVER
 
-from service_streamer._redis import audit
-from service_streamer._redis.broker import Broker
+from service_streamer._redis.client import audit
+from service_streamer._redis.client.session import EntriesInFlight
+from service_streamer._redis.connection.broker import Broker
 from service_streamer._redis.protocol import GROUP
-from service_streamer._redis.session import EntriesInFlight
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER

@@ -17,10 +17,10 @@ import redis
 from redis.connection import SSLConnection
 
 from service_streamer import BrokerError
-from service_streamer._redis.broker import Broker
-from service_streamer._redis.clock import Clock
+from service_streamer._redis.connection.broker import Broker
+from service_streamer._redis.connection.clock import Clock
+from service_streamer._redis.connection.raw_connections import native_class
 from service_streamer._redis.protocol import Keys
-from service_streamer._redis.raw_connections import native_class
 
 pytest_plugins = ["redis_fixtures"]
 

@@ -16,7 +16,8 @@ from redis_tools import ProcessWorker, new_prefix
 
 import service_streamer
 from service_streamer import BrokerError, RedisStreamer, RedisWorker
-from service_streamer._redis import session, transport
+from service_streamer._redis.client import session
+from service_streamer._redis.connection import transport
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures", "redis_places"]

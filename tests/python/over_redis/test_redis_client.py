@@ -19,7 +19,9 @@ from service_streamer import (
     StreamerClosed,
     WorkerLost,
 )
-from service_streamer._redis import broker, protocol, reader, sender
+from service_streamer._redis import protocol
+from service_streamer._redis.client import reader, sender
+from service_streamer._redis.connection import broker
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = [*NEEDS_SERVER, pytest.mark.often]

@@ -15,7 +15,7 @@ from service_streamer import (
     RequestTimeout,
     WorkerLost,
 )
-from service_streamer._redis import session
+from service_streamer._redis.client import session
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]

@@ -13,11 +13,9 @@ from redis_messages import pack_replies
 from redis_server import NEEDS_SERVER
 from redis_tools import MakesAFolder
 
-from service_streamer import (
-    WorkerLost,
-    _core,
-)
-from service_streamer._redis import protocol, sender
+from service_streamer import WorkerLost, _core
+from service_streamer._redis import protocol
+from service_streamer._redis.client import sender
 from service_streamer._redis.protocol import VERSION, Signer, unpack_request
 
 pytest_plugins = ["redis_fixtures"]

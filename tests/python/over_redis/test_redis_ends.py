@@ -15,13 +15,13 @@ from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError
 from service_streamer._options import Options
-from service_streamer._redis import shard_link
-from service_streamer._redis.broker import Broker
-from service_streamer._redis.client import RedisClient, RedisOptions
-from service_streamer._redis.lease_keeper import LeaseKeeper
-from service_streamer._redis.raw_connections import shut_down
-from service_streamer._redis.reader import Reader
-from service_streamer._redis.sender import Sender
+from service_streamer._redis.client.backend import RedisClient, RedisOptions
+from service_streamer._redis.client.reader import Reader
+from service_streamer._redis.client.sender import Sender
+from service_streamer._redis.connection.broker import Broker
+from service_streamer._redis.connection.raw_connections import shut_down
+from service_streamer._redis.gateway import shard_link
+from service_streamer._redis.gateway.lease_keeper import LeaseKeeper
 from service_streamer._waiting.threads import NativeThread
 
 pytest_plugins = ["redis_fixtures"]

@@ -8,9 +8,9 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 from redis_tools import SLOW
 
-from service_streamer._redis import lease_keeper
-from service_streamer._redis.fetcher import Fetcher
-from service_streamer._redis.lease_keeper import chance_of_turn
+from service_streamer._redis.gateway import lease_keeper
+from service_streamer._redis.gateway.fetcher import Fetcher
+from service_streamer._redis.gateway.lease_keeper import chance_of_turn
 from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]

@@ -10,10 +10,10 @@ from waits import LONG
 pytest.importorskip("redis")
 
 from service_streamer import BrokerError
-from service_streamer._redis import session
+from service_streamer._redis.client import session
+from service_streamer._redis.client.reader import Reader
+from service_streamer._redis.connection.retrying import Outage, RetryingConnection
 from service_streamer._redis.protocol import Keys, Signer
-from service_streamer._redis.reader import Reader
-from service_streamer._redis.retrying import Outage, RetryingConnection
 from service_streamer._waiting.threads import Condition
 
 pytestmark = pytest.mark.over_redis

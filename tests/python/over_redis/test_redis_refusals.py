@@ -13,8 +13,8 @@ pytest.importorskip("redis")
 import redis
 
 from service_streamer import BrokerError, StreamerError
-from service_streamer._redis.broker import Broker
-from service_streamer._redis.failures import explain_error
+from service_streamer._redis.connection.broker import Broker
+from service_streamer._redis.connection.failures import explain_error
 from service_streamer._redis.protocol import Keys
 
 pytest_plugins = ["redis_fixtures"]

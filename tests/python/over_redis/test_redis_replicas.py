@@ -8,7 +8,7 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError, RequestTimeout
-from service_streamer._redis import session
+from service_streamer._redis.client import session
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER

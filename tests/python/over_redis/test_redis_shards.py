@@ -16,10 +16,10 @@ from redis_server import NEEDS_SERVER
 from redis_tools import MORTAL, SLOW, ProcessWorker
 
 from service_streamer import RedisStreamer, RedisWorker, RequestTimeout
-from service_streamer._redis.commands import Queue
+from service_streamer._redis.gateway.commands import Queue
+from service_streamer._redis.gateway.room import Room
 from service_streamer._redis.keys import RequestStream
 from service_streamer._redis.protocol import GROUP, Keys
-from service_streamer._redis.room import Room
 from service_streamer._redis.shards import shard_number
 from service_streamer._waiting.threads import NativeThread
 

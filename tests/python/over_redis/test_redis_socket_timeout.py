@@ -13,8 +13,8 @@ from redis.connection import SSLConnection
 from redis_server import NEEDS_SERVER
 
 from service_streamer import RequestTimeout
-from service_streamer._redis.broker import Broker
-from service_streamer._redis.raw_connections import native_class
+from service_streamer._redis.connection.broker import Broker
+from service_streamer._redis.connection.raw_connections import native_class
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER

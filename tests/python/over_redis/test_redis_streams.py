@@ -11,9 +11,9 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 
 from service_streamer import RedisStreamer, WorkerLost
-from service_streamer._redis.broker import Broker
+from service_streamer._redis.client.streams import StreamClient
+from service_streamer._redis.connection.broker import Broker
 from service_streamer._redis.protocol import Keys, MalformedMessage, Signer
-from service_streamer._redis.stream_client import StreamClient
 from service_streamer._redis.stream_frames import PIECES, RECEIPTS, Frame, is_kind, pack, unpack
 from service_streamer._streams.hub import this_hub
 from service_streamer._streams.inbox import END, NOTHING, Inbox, Sent

@@ -16,8 +16,10 @@ from redis_server import NEEDS_SERVER
 from redis_tools import Queue
 
 from service_streamer import BrokerError
-from service_streamer._redis import commands, protocol, sender, session
-from service_streamer._redis.broker import Connection
+from service_streamer._redis import protocol
+from service_streamer._redis.client import sender, session
+from service_streamer._redis.connection.broker import Connection
+from service_streamer._redis.gateway import commands
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -118,7 +120,7 @@ def test_600_mb_are_refused_with_both_sizes_and_others_go_on(make, workers, serv
 SENDS = """
 import sys
 from service_streamer import RedisStreamer
-from service_streamer._redis import client
+from service_streamer._redis.client import backend as client
 client.INTERRUPT_AFTER = 30  # s to take back what is at the broker
 with RedisStreamer(sys.argv[1], sys.argv[2]) as streamer:
     futures = [streamer.submit([i]) for i in range(200)]

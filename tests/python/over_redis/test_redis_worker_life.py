@@ -22,8 +22,8 @@ from service_streamer import (
     run_redis_workers_forever,
 )
 from service_streamer._errors import BrokerError
-from service_streamer._redis import lease_keeper
-from service_streamer._redis.gateway import Gateway
+from service_streamer._redis.gateway import lease_keeper
+from service_streamer._redis.gateway.gateway import Gateway
 from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures"]

@@ -189,6 +189,13 @@ PACKAGES = {
     "service_streamer": {"_processes", "_redis"},
 }
 
+# The same for the folders of some packages.
+FOLDERS = {
+    "_redis": {"connection": set(), "client": {"connection"}, "gateway": {"connection"}},
+    "_ray": {"replicas": set(), "owner": {"replicas"}, "client": {"owner"}},
+    "server": {"_http": set(), "_grpc": set()},
+}
+
 
 def arrows(folder):
     """The modules of a package, and the modules of it that each imports anywhere in its code."""
@@ -238,6 +245,8 @@ def test_python_modules_import_in_one_direction():
     folder = ROOT / "python" / "service_streamer"
     assert {each.parent.name for each in folder.glob("*/__init__.py")} == set(PACKAGES)
     assert wrong_arrows(folder, PACKAGES) == []
+    for name, folders in FOLDERS.items():
+        assert wrong_arrows(folder / name, folders) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _answers, _large_body
+from service_streamer.server._http import answers as _answers
+from service_streamer.server._http import large_body as _large_body
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}

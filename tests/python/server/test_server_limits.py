@@ -11,9 +11,12 @@ from http_servers import status_of
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
-from service_streamer.server import _answers, _connection, _front, _shared
 from service_streamer.server._blocking import Blocking
 from service_streamer.server._errors import failure
+from service_streamer.server._http import answers as _answers
+from service_streamer.server._http import connection as _connection
+from service_streamer.server._http import front as _front
+from service_streamer.server._http import shared as _shared
 
 ONE = {"instances": [1]}
 LATER = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -17,9 +17,9 @@ pytest.importorskip("uvloop")
 import uvloop
 from waits import LONG
 
-from service_streamer.server._front import HttpFront
-from service_streamer.server._http import Application
-from service_streamer.server._messages import Request
+from service_streamer.server._http.front import HttpFront
+from service_streamer.server._http.messages import Request
+from service_streamer.server._http.routes import Application
 from service_streamer.server._service import Service
 
 

@@ -10,9 +10,10 @@ from redis_server import FakeServer, RedisServer
 from redis_tools import SLOW, ProcessWorker, Queue, RawClient, ThreadedWorker, new_prefix
 
 from service_streamer import BrokerError, RedisStreamer
-from service_streamer._redis import client as client_module
-from service_streamer._redis import lease_keeper, reader
-from service_streamer._redis.broker import Broker
+from service_streamer._redis.client import backend as client_module
+from service_streamer._redis.client import reader
+from service_streamer._redis.connection.broker import Broker
+from service_streamer._redis.gateway import lease_keeper
 
 
 @pytest.fixture

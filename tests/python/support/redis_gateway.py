@@ -9,7 +9,7 @@ import sys
 import time
 
 from service_streamer import RedisWorker
-from service_streamer._redis import admission, commands, lease_keeper
+from service_streamer._redis.gateway import admission, commands, lease_keeper
 
 
 def die_after_reply(finish):

@@ -14,13 +14,7 @@ from starts import fails, interrupted_after, interrupted_before, start_by
 from thread_models import double
 from waits import LONG, eventually
 
-from service_streamer import (
-    StreamerClosed,
-    ThreadedStreamer,
-    _lifecycle,
-    _native,
-    _options,
-)
+from service_streamer import StreamerClosed, ThreadedStreamer, _lifecycle, _native, _options
 from service_streamer._processes import descriptors
 from service_streamer._waiting.threads import NativeThread, is_patched
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
-from .._service import CallOptions, InferRequest, InferResponse
+from .._requests import CallOptions, InferRequest, InferResponse
 from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
 from . import messages
 

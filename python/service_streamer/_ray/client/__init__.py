@@ -1,0 +1,1 @@
+"""The client: what a RayStreamer sends and receives."""

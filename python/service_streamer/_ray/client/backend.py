@@ -1,0 +1,206 @@
+"""The backend of a RayStreamer: an engine, and the exchange of its requests with the owner."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
+
+from ... import _lifecycle
+from ..._backend import join_in_background, make_engine, weakly
+from ..._errors import ClusterError, StreamerClosed, StreamerError
+from ..._messages import closed, see
+from ..._options import Options
+from ..._waiting import callbacks
+from ..._waiting.threads import NativeThread
+from ..._waiting.timeouts import countdown
+from .. import cluster
+from ..calls import unpack
+from .exchange import PAUSE, Exchange
+from .sent import SentFuture
+
+QUERY_TIMEOUT = 10.0  # s to wait for statistics and the like
+LEAVE_PAUSE = 0.2  # s between two calls of leave() at close
+CLOSE_PATIENCE = 10.0  # s for the owner to end its replicas, after the requests have ended
+REACH = 2.0  # s, at least, for the owner to answer at close
+
+
+@functools.cache
+def _close_before_ray() -> None:
+    """Close all clients at exit, before Ray shuts down: the hook of Ray is registered already."""
+    atexit.register(_lifecycle.close_some, RayClient)
+
+
+class RayClient:
+    """A `Backend`. Its threads start with the first request.
+
+    Args:
+        options: of this client.
+        owner: the handle of the actor.
+        name: for messages.
+        owns: True: the owner ends with this client.
+        window: most items that are sent and not answered.
+    """
+
+    remote = True
+
+    def __init__(self, options: Options, owner: Any, name: str, *, owns: bool, window: int) -> None:
+        self.owns = owns
+        self.owner = owner
+        """the handle of the actor"""
+        self.obstacle = ""
+        """what kept replicas from being ready at the last call of `stats`"""
+        self._name = name
+        self.engine = make_engine(
+            # the engine of the owner forms the batches
+            dataclasses.replace(
+                options,
+                batch_size=1,
+                policy="greedy",
+                max_queue=window,
+                slo=None,
+                ageing=None,
+                tenants=None,
+                max_queue_per_tenant=None,
+                grouping=None,
+            ),
+            workers=1,
+            future_type=SentFuture,
+            start=weakly(self._start),
+            start_timer=weakly(self._start_timer),
+        )
+        self._connection = cluster.connection()
+        whole = options.output == "batch"
+        self._exchange = Exchange(self.engine, cluster.Connected(owner), name, window, whole)
+        self.cancel = self._exchange.cancel
+        self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
+        self._drains = True
+        self._closed_owner = False
+        _lifecycle.watch_backend(self)
+        _close_before_ray()
+
+    # ---------------------------------------------------------------- as any backend
+
+    def close(self, drain: bool) -> None:
+        self._drains = self._drains and drain
+        self.engine.close(drain)
+
+    def join(self, timeout: float | None) -> bool:
+        left = countdown(timeout)
+        exchange = self._exchange
+        exchange.end()
+        if self.owns and not self._closed_owner:
+            self._closed_owner = True
+            self._close_owner(timeout)
+        reach = countdown(CLOSE_PATIENCE if timeout is None else left())
+        # A call of leave() may be lost, so it is said until the thread has ended.
+        while not exchange.receiver.join(min(LEAVE_PAUSE, reach() or LEAVE_PAUSE)):
+            if self._is_connected():
+                with contextlib.suppress(RayError, ValueError):
+                    self.owner.leave.remote(exchange.client)
+            if reach() == 0:
+                return False
+        if not all(thread.join(reach()) for thread in (exchange.sender, self._timer)):
+            return False
+        return callbacks.flush(left())
+
+    def close_alone(self, drain: bool) -> None:
+        self.close(drain)
+        join_in_background(self)
+
+    def own_this_thread(self) -> bool:
+        threads = (self._exchange.sender, self._exchange.receiver, self._timer)
+        return callbacks.in_callback() or any(thread.is_current() for thread in threads)
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        if timeout == 0:
+            raise StreamerError("the owner of the streamer was not asked")
+        values = dict(self._ask("stats", timeout=timeout))
+        self.obstacle = values.pop("obstacle")
+        return values
+
+    def configure(self, change: Mapping[str, Any]) -> None:
+        self._ask("configure", dict(change))
+        self._exchange.changes = {**self._exchange.changes, **change}
+        self._start()  # only then this client hears of a new owner
+
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        return int(self._ask("start_recording", seconds, max_events))
+
+    def finish_recording(self, number: int) -> bytes:
+        return bytes(self._ask("finish_recording", number))
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        patience = None if timeout is None else timeout + QUERY_TIMEOUT
+        ready = self._call("wait_ready", timeout, timeout=patience)
+        if isinstance(ready, list):
+            raise unpack(ready)
+        return bool(ready)
+
+    # ------------------------------------------------------------------- of its own
+
+    def resize(self, limits: tuple[int, int]) -> None:
+        """Change the number of replicas."""
+        self.configure({"replicas": limits})
+
+    def replicas(self) -> list[str]:
+        """Return what is known of each ready replica, as JSON."""
+        return list(self._ask("replicas"))
+
+    # ----------------------------------------------------------------------- private
+
+    def _close_owner(self, timeout: float | None) -> None:
+        """End the owner, if it has not ended with the connection to its cluster."""
+        if not self._is_connected():
+            return
+        reach = CLOSE_PATIENCE if timeout is None else max(timeout, REACH)
+        patience = None if timeout is None else timeout + CLOSE_PATIENCE
+        with contextlib.suppress(RayError, ValueError):
+            ray.get(self.owner.leave.remote(self._exchange.client), timeout=reach)
+            ray.get(self.owner.close.remote(self._drains, timeout), timeout=patience)
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(self.owner)
+
+    def _is_connected(self) -> bool:
+        """Return whether the cluster is that of the start. Ray would connect to another one."""
+        return cluster.connection() == self._connection
+
+    def _start(self) -> None:
+        self._exchange.start()
+
+    def _start_timer(self) -> None:
+        self._timer.start()
+
+    def _ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+        return self._call(method, *args, timeout=QUERY_TIMEOUT if timeout is None else timeout)
+
+    def _call(self, method: str, *args: Any, timeout: float | None) -> Any:
+        """Call a method of the owner; waits while Ray starts the owner again."""
+        left = countdown(timeout)
+        exchange = self._exchange
+        pause, longest = PAUSE
+        while True:
+            if exchange.ending:
+                raise StreamerClosed(closed(self._name))
+            if not self._is_connected():
+                text = f"this process has left the Ray cluster that has {self._name}"
+                raise ClusterError(see(text, "clustererror"))
+            try:
+                return ray.get(getattr(self.owner, method).remote(*args), timeout=left())
+            except GetTimeoutError:
+                break
+            except ActorUnavailableError:
+                exchange.changed.wait_for(lambda: exchange.ending, pause)
+                pause = min(longest, 2 * pause)
+            except RayActorError as error:
+                text = f"the owner of {self._name} has ended: {error}"
+                raise ClusterError(see(text, "clustererror")) from error
+            if left() == 0:
+                break
+        raise StreamerError(f"the owner of {self._name} did not answer {method}()")

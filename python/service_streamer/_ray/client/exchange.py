@@ -1,0 +1,298 @@
+"""The exchange of a client with the owner: one thread sends requests, and one receives answers.
+
+::
+
+    engine ── sender ──> put() of the owner        a call returns at once
+    callers <── receiver ── take() of the owner    a call waits for answers
+
+While a call of put() is under way, further requests gather, and leave together. So they arrive in
+their order. The first call is join(), which returns a token of the owner: a restarted owner, or one
+that has forgotten this client, refuses other tokens. If that happens, or a call fails, the first
+thread that notices joins again, and sends all requests again that are not answered. They keep
+their numbers, so an owner that was only out of reach runs nothing twice.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import logging
+import os
+import pickle
+from typing import Any
+
+import ray
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    ObjectLostError,
+    RayActorError,
+    RayError,
+)
+
+from ... import _core
+from ..._errors import SerializationError, StreamerClosed, WorkerLost
+from ..._messages import closed
+from ..._waiting.threads import Condition, NativeThread, original
+from ..calls import unpack
+from ..owner.actor import PARK
+from ..payloads import Loader
+from .outgoing import PACK, Outgoing
+from .sent import OpenRequests, Sent
+
+_logger = logging.getLogger("service_streamer")
+
+PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
+ANSWER = 30.0  # s for the owner to answer; then it may be on a node that is cut off
+SETTLE = 0.2  # s before the first attempt after a call that failed
+FORGOTTEN = "it was started again, or had not heard of this client for long"
+
+
+class Exchange:
+    """Any thread may call the public methods.
+
+    Args:
+        engine: of the client; its batches have one item each.
+        owner: the handle of the actor.
+        name: of the streamer, for messages.
+        window: most items that are sent and not answered.
+        whole: an output is a slice, of one row.
+    """
+
+    def __init__(
+        self, engine: _core.Engine, owner: Any, name: str, window: int, whole: bool
+    ) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._name = name
+        self._window = window
+        self._whole = whole
+        self.client = os.urandom(16)
+        """the id of this client"""
+        self.changes: dict[str, Any] = {}
+        """what this client has changed by ``Owner.configure``: a new owner does not know it"""
+        self.ending = False
+        """True: the threads end"""
+        self.changed = Condition()
+        """notified when anything here changes"""
+        self._token: bytes | None = None  # of the owner; None: before the first join()
+        self._retries = 0  # of the owner
+        self._open = OpenRequests()
+        self._outgoing = Outgoing(engine)
+        self._putting = False  # a call of put() has no answer
+        self._recovering = original("_thread", "allocate_lock")()
+        # What other threads leave for the sender: calls that failed, requests to be sent again, and
+        # requests to be cancelled.
+        self._failed: collections.deque[tuple[bytes | None, object]] = collections.deque()
+        self._again: collections.deque[int] = collections.deque()
+        self._unwanted: collections.deque[int] = collections.deque()
+        self.sender = NativeThread(self._send, "service-streamer-sender")
+        self.receiver = NativeThread(self._receive, "service-streamer-receiver")
+
+    def start(self) -> None:
+        """Start the threads; may be called again."""
+        self.sender.start()
+        self.receiver.start()
+
+    def end(self) -> None:
+        """Let the threads end. Does not wait."""
+        self.ending = True
+        self.changed.notify()
+
+    def cancel(self, sent: Sent) -> None:
+        """Note that the caller does not wait any more. Does nothing if it has its answer."""
+        if sent.number in self._open:
+            self._unwanted.append(sent.number)
+            self._wake_sender()
+
+    # --------------------------------------------------------------------- the sender
+
+    def _send(self) -> None:
+        try:
+            self._recover(None, "")
+            while (first := self._engine.next_batch(None)) is not False:
+                self._attend()
+                if first is not None:
+                    for sents in self._outgoing.packs(first):
+                        self._put([self._open.add(sent) for sent in sents])
+                while not self._has_room():
+                    self.changed.wait_for(lambda: self._has_room() or self._is_asked(), None)
+                    self._attend()
+            while not self.ending:  # it is closed, but not all is answered
+                self.changed.wait_for(lambda: self.ending or self._is_asked(), None)
+                self._attend()
+        finally:
+            self._end_all_if_open()
+
+    def _has_room(self) -> bool:
+        return self._open.items < self._window or self.ending
+
+    def _is_asked(self) -> bool:
+        return bool(self._failed or self._again or self._unwanted)
+
+    def _wake_sender(self) -> None:
+        self._engine.ring()  # it may wait for requests
+        self.changed.notify()
+
+    def _attend(self) -> None:
+        """Do what other threads have left for the sender."""
+        while self._failed:
+            self._recover(*self._failed.popleft())
+        if self._again or self._unwanted:
+            self._put(_drain(self._again))
+
+    def _put(self, numbers: list[int]) -> None:
+        """Send requests to the owner, and what is to be cancelled. Waits for the answer."""
+        with self._recovering:  # a recovery of the other thread sends older requests first
+            token = self._token  # read after the requests got their numbers: see _recover()
+            call = self._call_put(token, numbers, _drain(self._unwanted))
+        if call is None:
+            return
+        self._putting = True
+        call.future().add_done_callback(functools.partial(self._acknowledge, token))
+        self.changed.wait_for(lambda: not self._putting or self.ending, None)
+
+    def _acknowledge(self, token: bytes | None, future: Any) -> None:
+        """Called by a thread of Ray, which must not block."""
+        error = future.exception()
+        if error is not None or not future.result():
+            self._failed.append((token, error or FORGOTTEN))
+            self._engine.ring()
+        self._putting = False
+        self.changed.notify()
+
+    def _call_put(self, token: bytes | None, numbers: list[int], unwanted: list[int]) -> Any:
+        """Return the call, or None if Ray refuses the message: then these requests have failed."""
+        try:
+            message, refs = self._open.message(numbers, unwanted)
+            return self._owner.put.remote(self.client, token, message, refs)
+        except Exception as error:  # for example, the object store is full
+            self._open.refuse(numbers, error)
+            return None
+
+    # ------------------------------------------------------------------- the receiver
+
+    def _receive(self) -> None:
+        try:
+            self._recover(None, "")
+            received: list[int] = []
+            while not self.ending:
+                token = self._token
+                try:
+                    call = self._owner.take.remote(self.client, token, received)
+                    message = ray.get(call, timeout=PARK + ANSWER)
+                except RayError as error:
+                    self._recover(token, error)
+                    continue
+                if message is None:
+                    self._recover(token, FORGOTTEN)
+                else:
+                    received = self._deliver(*message)
+        finally:
+            if not self.ending:  # by an exception, also while the streamer closes
+                self._engine.close(False)
+                self._engine.abort()
+
+    def _deliver(self, answers: bytes, refs: list[Any]) -> list[int]:
+        """End requests, and return their numbers: the owner may forget them."""
+        every = pickle.loads(answers)
+        loader = Loader(refs)
+        for number, outputs, failure in every:
+            sent = self._open.take_out(number)
+            if sent is None:
+                continue
+            try:
+                if outputs is None:
+                    sent.fail(unpack(failure))
+                else:
+                    values = [loader.load(each) for each in outputs]
+                    sent.complete([value if self._whole else [value] for value in values])
+            except ObjectLostError as error:  # for example, the node with the outputs has died
+                self._renew(sent, error)
+            except BaseException as error:  # unpickling runs code of the user
+                text = f"an output cannot be unpickled here: {type(error).__name__}: {error}"
+                sent.fail(SerializationError(text))
+        self.changed.notify()
+        return [number for number, *_ in every]
+
+    def _renew(self, sent: Sent, error: ObjectLostError) -> None:
+        """Let an answered request run again, as a new one: its outputs are lost."""
+        if sent.renewals >= self._retries:
+            sent.fail(WorkerLost(f"the outputs of the request were lost: {error}"))
+            return
+        sent.renewals += 1
+        self._again.append(self._open.add(sent))
+        self._wake_sender()
+
+    # ------------------------------------------------------------------------ recovery
+
+    def _recover(self, token: bytes | None, error: object) -> None:
+        """Join the owner, and send again what is open. Waits until the owner is there.
+
+        Does nothing if another thread has done that. A request that got its number before the new
+        token was there is sent here. A later one is sent with the new token.
+
+        Args:
+            token: that of the call that failed; None: there was no call.
+            error: of the call.
+        """
+        with self._recovering:
+            pause, longest = PAUSE
+            recovered = self._token != token
+            if not recovered and token is not None:
+                # ray.shutdown() ends calls a moment before Ray tells it. A call then may hang.
+                self.changed.wait_for(lambda: self.ending, SETTLE)
+            while not recovered and not self.ending:
+                try:
+                    joined = ray.get(
+                        self._owner.join.remote(self.client, self.changes), timeout=ANSWER
+                    )
+                    self._token, self._retries = joined
+                    recovered = self._send_again(error)
+                except (ActorUnavailableError, GetTimeoutError):
+                    self.changed.wait_for(lambda: self.ending, pause)
+                    pause = min(longest, 2 * pause)
+                except RayError as ended:
+                    self._give_up(ended)
+
+    def _send_again(self, error: object) -> bool:
+        """Send requests again that may be lost; return False if the owner has changed meanwhile."""
+        numbers = self._open.numbers()
+        if self._retries == 0:
+            for number in numbers:
+                self._open.fail(number, WorkerLost(f"the owner of the batches was lost: {error}"))
+            return True
+        for begin in range(0, len(numbers), PACK):
+            some = numbers[begin : begin + PACK]
+            call = self._call_put(self._token, some, [])
+            try:
+                if call is not None and not ray.get(call, timeout=ANSWER):
+                    return False
+            except (RayActorError, GetTimeoutError):
+                raise
+            except RayError as refused:
+                self._open.refuse(some, refused)
+        return True
+
+    def _give_up(self, error: RayError) -> None:
+        """End all requests: the owner will not come back."""
+        self.ending = True
+        self._engine.close(False)
+        about = {"streamer": self._name, "error": str(error)}
+        _logger.error("%s: the owner has ended: %s", self._name, error, extra=about)
+        for number in self._open.numbers():
+            text = f"{closed(self._name)} (its owner has ended: {error})"
+            self._open.fail(number, StreamerClosed(text))
+        self._engine.abort()
+        self.changed.notify()
+
+    def _end_all_if_open(self) -> None:
+        """End the requests if a thread has ended by an exception."""
+        if not self.ending and not self._engine.closed():
+            self._engine.close(False)
+            self._engine.abort()
+
+
+def _drain(numbers: collections.deque[int]) -> list[int]:
+    """Return what is there, and remove it. Other threads may append meanwhile."""
+    return [numbers.popleft() for _ in range(len(numbers))]

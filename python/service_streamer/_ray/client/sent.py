@@ -1,0 +1,261 @@
+"""The requests of a client on their way to the owner.
+
+A client's engine is only a waiting room: its batches have one item each. Every item of a request
+stands for the whole request, so the sender gets all of it together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import pickle
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ray import ObjectRef
+
+from ... import _core
+from ..._errors import SerializationError, StreamerClosed
+from ..._future import Future
+from ..._options import Options
+from ..._waiting.threads import original
+from ..payloads import Packed, to_message
+
+
+class Sent:
+    """One request of this client: what it carries, and where its outputs go."""
+
+    __slots__ = (
+        "batches",
+        "context",
+        "deadline",
+        "items",
+        "number",
+        "priority",
+        "renewals",
+        "tenant",
+        "traits",
+    )
+
+    def __init__(
+        self,
+        items: list[Any],
+        traits: tuple[list[int], list[float]] | None,
+        deadline: float | None,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+    ) -> None:
+        self.items = items
+        """those of the caller; a `Payload` each once it is sent"""
+        self.traits = traits
+        """the keys and the weights of the items; None: they have none"""
+        self.deadline = deadline
+        """in `time.monotonic()` seconds; None: no limit"""
+        self.priority = priority
+        self.tenant = tenant
+        self.context = context
+        self.number = 0
+        """by which the owner knows it; 0: it has not been sent"""
+        self.renewals = 0
+        """how often it was sent again because its outputs were lost"""
+        self.batches: list[_core.Batch] = []
+        """one for each item that the sender has taken"""
+
+    @property
+    def ended(self) -> bool:
+        """True if the caller does not wait any more."""
+        return all(batch.ended for batch in self.batches)
+
+    def left(self) -> float | None:
+        """Return the seconds until the deadline; None: no limit."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def complete(self, outputs: list[Any]) -> None:
+        """End it with one output per item."""
+        for batch, output in zip(self.batches, outputs, strict=True):
+            batch.complete(output)
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an exception."""
+        for batch in self.batches:
+            batch.fail(error)
+
+    def release(self) -> None:
+        """Give its batches back to the engine. It has ended: no caller gets this."""
+        self.fail(StreamerClosed("the request has ended"))
+
+
+class OpenRequests:
+    """The requests that are sent and not answered, by number. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self.items = 0
+        """how many items they have"""
+        self._numbers = itertools.count(1)
+        self._all: dict[int, Sent] = {}
+        self._lock = original("_thread", "allocate_lock")()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._all
+
+    def get(self, number: int) -> Sent | None:
+        """Return the request with that number, if it is open."""
+        return self._all.get(number)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers in the order of `add`."""
+        return list(self._all)
+
+    def add(self, sent: Sent) -> int:
+        """Give a request a number, and return it."""
+        sent.number = next(self._numbers)
+        with self._lock:
+            self._all[sent.number] = sent
+            self.items += len(sent.items)
+        return sent.number
+
+    def take_out(self, number: int) -> Sent | None:
+        """Remove the request with that number. None: it is not open."""
+        with self._lock:
+            sent = self._all.pop(number, None)
+            if sent is not None:
+                self.items -= len(sent.items)
+        return sent
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Remove a request, and end it with an exception."""
+        if (sent := self.take_out(number)) is not None:
+            sent.fail(error)
+
+    def release(self, number: int) -> None:
+        """Remove a request whose caller does not wait any more."""
+        if (sent := self.take_out(number)) is not None:
+            sent.release()
+
+    def refuse(self, numbers: Iterable[int], error: Exception) -> None:
+        """Remove requests that Ray does not send, and end them."""
+        text = f"the request cannot be sent to the owner: {type(error).__name__}: {error}"
+        for number in numbers:
+            self.fail(number, SerializationError(text))
+
+    def message(
+        self, numbers: Iterable[int], unwanted: list[int]
+    ) -> tuple[bytes, list[ObjectRef[Any]]]:
+        """Return the arguments of ``Owner.put`` for those requests that are open.
+
+        Args:
+            numbers: of the requests to send. One whose caller does not wait any more is removed.
+            unwanted: those that the owner is to cancel. They are removed.
+        """
+        for number in unwanted:
+            self.release(number)
+        requests: list[Any] = []
+        refs: dict[ObjectRef[Any], int] = {}
+        for number in numbers:
+            sent = self.get(number)
+            if sent is None:
+                continue
+            if sent.ended:  # maybe before cancel() could know its number
+                self.release(number)
+                continue
+            items: list[Packed] = to_message(sent.items, refs)
+            rest = sent.left(), sent.priority, sent.tenant, sent.context
+            requests.append((number, *rest, items, sent.traits))
+        return pickle.dumps((requests, unwanted), 5), list(refs)
+
+
+class SentFuture(Future[Any]):
+    """A request counts as waiting until it is answered: this process does not know when it runs."""
+
+    __slots__ = ()
+
+    def cancel(self) -> bool:
+        """Cancel the request; return False if it has ended."""
+        self._abandon()
+        return self.cancelled()
+
+    def running(self) -> bool:
+        """Return False."""
+        return False
+
+
+class Submissions:
+    """The engine of a client as its streamer sees it: turns what callers submit into `Sent`.
+
+    Args:
+        engine: of the client.
+        options: of the streamer.
+        cancel: called with a request whose caller has its answer, or does not wait any more.
+    """
+
+    def __init__(
+        self, engine: _core.Engine, options: Options, cancel: Callable[[Sent], None]
+    ) -> None:
+        self._engine = engine
+        self._grouping = options.grouping
+        self._cancel = cancel
+
+    def predict(
+        self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /
+    ) -> Any:
+        """Do what ``Engine.predict`` does."""
+        sents = self._sents(batch, timeout, priority, tenant, None)
+        try:
+            return self._engine.predict(sents, timeout, priority, tenant)
+        except BaseException:
+            if sents:
+                self._cancel(sents[0])
+            raise
+
+    def submit(
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
+    ) -> Any:
+        """Do what ``Engine.submit`` does."""
+        sents = self._sents(batch, timeout, priority, tenant, context)
+        return self._watched(self._engine.submit(sents, timeout, priority, tenant), sents)
+
+    def submit_async(
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
+    ) -> Any:
+        """Do what ``Engine.submit_async`` does."""
+        sents = self._sents(batch, timeout, priority, tenant, context)
+        return self._watched(self._engine.submit_async(sents, timeout, priority, tenant), sents)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def _watched(self, future: Any, sents: list[Sent]) -> Any:
+        if sents:
+            future.add_done_callback(lambda _: self._cancel(sents[0]))
+        return future
+
+    def _sents(
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+    ) -> list[Sent]:
+        items = _core.item_list(batch)
+        grouping = self._grouping
+        traits = None if grouping is None else grouping.traits_of(items)
+        # a timeout of another type is refused by the engine
+        numeric = isinstance(timeout, int | float)
+        deadline = time.monotonic() + timeout if numeric else None  # type: ignore[operator]
+        rank = operator.index(priority)
+        return [Sent(items, traits, deadline, rank, tenant, context)] * len(items)

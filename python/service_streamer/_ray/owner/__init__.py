@@ -1,0 +1,1 @@
+"""The owner: the actor that forms the batches of all clients."""

@@ -1,0 +1,1 @@
+"""The client: what a RedisStreamer sends and receives."""

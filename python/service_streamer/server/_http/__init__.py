@@ -1,0 +1,1 @@
+"""The server over HTTP/1.1: connections, routes, and the protocols on them."""

@@ -1,0 +1,58 @@
+"""Streams as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from .. import _log
+from .._errors import failure
+from .json_values import dump
+from .messages import Response
+
+if TYPE_CHECKING:
+    from ..._streams.stream import AsyncStream
+
+CONTENT_TYPE = "text/event-stream"
+
+
+async def events(pieces: AsyncStream) -> Response:
+    """Return a response with an event for each piece, and then an event "end" or "error".
+
+    It waits for the first piece, so that an error before it has its own status.
+
+    Raises:
+        Exception: the stream has failed before its first piece.
+    """
+    try:
+        first = [_event(dump(await anext(pieces)))]
+    except StopAsyncIteration:
+        first = []
+    except BaseException:
+        await pieces.aclose()
+        raise
+    body = _body(first, pieces)
+    return Response(200, body, CONTENT_TYPE, (("cache-control", "no-store"),))
+
+
+async def _body(first: list[bytes], pieces: AsyncStream) -> AsyncIterator[bytes]:
+    try:
+        for each in first:
+            yield each
+        async for piece in pieces:
+            yield _event(dump(piece))
+        yield _event(b"{}", b"end")
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception as error:
+        told = failure(error)
+        if told.status == 500:
+            _log.failed("a stream", error)
+        yield _event(dump({"error": told.message, "status": told.status}), b"error")
+    finally:
+        await pieces.aclose()
+
+
+def _event(data: bytes, kind: bytes = b"") -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind, data) if kind else b"data: %b\n\n" % data

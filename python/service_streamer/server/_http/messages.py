@@ -1,0 +1,70 @@
+"""Requests and responses of HTTP, as the routes see them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from .._errors import Failure, failure
+from .json_values import dump
+
+JSON = "application/json"
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request with its whole body."""
+
+    method: str
+    path: str
+    headers: Mapping[bytes, bytes]
+    """by their names in lower case"""
+    body: bytes | bytearray = b""
+
+
+@dataclasses.dataclass(slots=True)
+class Response:
+    """A response. Its body is complete, or it comes piece by piece."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes] = b""
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""answers the requests of one path. It raises what `error_response` knows"""
+
+
+class Refused(Exception):
+    """A request that only HTTP can refuse, such as one of an unknown path."""
+
+    def __init__(self, status: int, message: str, *headers: tuple[str, str]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def json_response(value: Any) -> Response:
+    """Return a value as a response of status 200."""
+    return Response(200, dump(value))
+
+
+def error_response(error: BaseException) -> Response:
+    """Return what the client is told about an exception."""
+    if isinstance(error, Refused):
+        return Response(error.status, dump({"error": str(error)}), headers=error.headers)
+    told: Failure = failure(error)
+    headers: tuple[tuple[str, str], ...] = ()
+    if told.retry_after is not None:
+        headers = (("retry-after", str(told.retry_after)),)
+    return Response(told.status, dump({"error": told.message}), headers=headers)
+
+
+def check_method(request: Request, *allowed: str) -> None:
+    """Raise Refused unless the method of a request is one of these."""
+    if request.method not in allowed:
+        names = ", ".join(allowed)
+        message = f"{request.path} has the method {names}, not {request.method}"
+        raise Refused(405, message, ("allow", names))

@@ -1,0 +1,64 @@
+"""The routes of the HTTP server."""
+
+from __future__ import annotations
+
+import functools
+import urllib.parse
+
+from .. import _log
+from .._counts import UNKNOWN, Counts
+from .._service import Service
+from .messages import Handler, Refused, Request, Response, error_response
+from .tf_serving import TfServing
+from .v2 import V2
+
+_PATHS = 1024  # most paths whose handlers are kept
+
+
+class Application:
+    """Answers requests of HTTP. It knows no front, so a test needs no socket."""
+
+    def __init__(self, service: Service) -> None:
+        self._v2 = V2(service)
+        self._tf_serving = TfServing(service)
+        self._find = functools.lru_cache(_PATHS)(self._route)
+        self.counts = service.counts["http"] = Counts()
+
+    async def answer(self, request: Request) -> Response:
+        """Return the response to a request. Raises nothing but asyncio.CancelledError."""
+        began = self.counts.begin()
+        route, status = UNKNOWN, 499  # as nginx has it: the client has gone
+        try:
+            route, handler = self._find(request.path)
+            response = await handler(request)
+            status = response.status
+        except Exception as error:
+            response = error_response(error)
+            status = response.status
+            if status == 500:
+                _log.failed(request.path, error)
+        finally:
+            self.counts.end(route, status, began)
+        return response
+
+    def refuse(self, error: Refused) -> Response:
+        """Return the response to a request that could not be read."""
+        self.counts.end(UNKNOWN, error.status, self.counts.begin())
+        return error_response(error)
+
+    def _route(self, path: str) -> tuple[str, Handler]:
+        """Return the name of a route, and what answers its requests.
+
+        Raises:
+            Refused: there is no such path.
+        """
+        found: Handler | None = None
+        match urllib.parse.unquote(path).split("/"):
+            case ["", "v1", "models", *rest] | ["", "models", *rest]:
+                found = self._tf_serving.find(rest)
+            case ["", "v2", *rest]:
+                found = self._v2.find(rest)
+        if found is None:
+            raise Refused(404, f"unknown path {path}")
+        method = getattr(found, "func", found)  # of a partial
+        return method.__name__.lstrip("_"), found

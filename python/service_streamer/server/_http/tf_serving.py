@@ -1,0 +1,129 @@
+"""The REST interface of TensorFlow Serving, also for models on plain values of JSON."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...hub import UnknownModel
+from .._call_options import call_options
+from .._errors import InvalidInput
+from .._requests import IndexEntry
+from .._service import Service
+from .._tensors import shown
+from .events import events
+from .json_values import decode_bytes, parse_object
+from .messages import Handler, Request, Response, check_method, json_response
+
+_STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
+
+
+class TfServing:
+    """Answers the requests whose path begins with /v1/models or /models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def find(self, path: list[str]) -> Handler | None:
+        """Return what answers the requests of a path. `path` has the parts after /models."""
+        last, _, verb = path[-1].partition(":") if path else ("", "", "")
+        match [*path[:-1], last]:
+            case [model]:
+                version = ""
+            case [model, "versions" | "labels", version]:
+                pass
+            case _:
+                return None
+        if not model or verb not in ("", "predict", "stream"):
+            return None
+        handlers = {"": self._status, "predict": self._predict, "stream": self._stream}
+        return functools.partial(handlers[verb], model, version)
+
+    async def _predict(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "POST")
+        body = _body(request)
+        options = call_options(request.headers)
+        instances, inputs = body.get("instances"), body.get("inputs")
+        if (instances is None) == (inputs is None):
+            raise InvalidInput('the body must have either "instances" or "inputs"')
+        if inputs is not None:
+            outputs = await self._service.predict(model, version, _rows(inputs), options)
+            return json_response({"outputs": _columns(outputs)})
+        if type(instances) is not list:
+            raise InvalidInput(f"instances must be a list, not {shown(instances)}")
+        outputs = await self._service.predict(model, version, instances, options)
+        return json_response({"predictions": _row_form(outputs)})
+
+    async def _stream(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "POST")
+        body = _body(request)
+        if "instance" not in body:
+            raise InvalidInput('the body must have an "instance"')
+        options = call_options(request.headers)
+        pieces = await self._service.stream(model, version, body["instance"], options)
+        return await events(pieces)
+
+    async def _status(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        number = str(self._service.handle(model, version).version) if version else ""
+        found = [
+            _version_status(each)
+            for each in self._service.index()
+            if each.name == model and number in ("", each.version)
+        ]
+        if not found:
+            raise UnknownModel(f"there is no model {model!r}")
+        return json_response({"model_version_status": found})
+
+
+def _body(request: Request) -> dict[str, Any]:
+    body = parse_object(request.body)
+    if b'"b64"' not in request.body:
+        return body
+    return {name: decode_bytes(value, level=2) for name, value in body.items()}
+
+
+def _rows(inputs: Any) -> list[Any]:
+    """Return the instances of inputs that are given by name."""
+    if type(inputs) is list:
+        return inputs
+    if type(inputs) is not dict or not inputs or any(type(v) is not list for v in inputs.values()):
+        raise InvalidInput("inputs must be a list, or an object with a list for each input")
+    counts = {name: len(column) for name, column in inputs.items()}
+    if len(set(counts.values())) > 1:
+        raise InvalidInput(f"the inputs differ in their number of rows: {shown(counts)}")
+    return [dict(zip(inputs, row, strict=True)) for row in zip(*inputs.values(), strict=True)]
+
+
+def _row_form(outputs: Any) -> Any:
+    """Return one output per item."""
+    if type(outputs) is list:
+        return outputs
+    if isinstance(outputs, Mapping):  # arrays by name
+        return [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
+    if isinstance(outputs, tuple) and outputs and all(hasattr(each, "shape") for each in outputs):
+        return list(zip(*outputs, strict=True))
+    return outputs
+
+
+def _columns(outputs: Any) -> Any:
+    """Return outputs by name, if the outputs of all items are objects with the same fields."""
+    if not isinstance(outputs, Sequence) or not outputs or not isinstance(outputs[0], Mapping):
+        return outputs
+    names = outputs[0].keys()
+    if any(not isinstance(each, Mapping) or each.keys() != names for each in outputs):
+        return outputs
+    return {name: [each[name] for each in outputs] for name in names}
+
+
+def _version_status(entry: IndexEntry) -> dict[str, Any]:
+    failed = entry.state == "UNAVAILABLE" and entry.reason != "unloaded"
+    return {
+        "version": entry.version,
+        "state": _STATES.get(entry.state, "END" if failed else "START"),
+        "status": {
+            "error_code": "UNKNOWN" if failed else "OK",
+            "error_message": entry.reason if failed else "",
+        },
+    }

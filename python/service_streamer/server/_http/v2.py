@@ -1,0 +1,231 @@
+"""The Open Inference Protocol v2 over HTTP, with Triton's binary tensors and model repository."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .._call_options import call_options, check_load_parameters, natural, with_parameters
+from .._errors import InvalidInput, NotServing
+from .._requests import InferRequest, InferResponse
+from .._service import Service
+from .._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
+from .json_values import dump, parse_object
+from .messages import Handler, Request, Response, check_method, json_response
+
+HEADER_LENGTH = b"inference-header-content-length"
+"""the length of the JSON before the binary tensors"""
+BINARY = "application/octet-stream"
+
+
+class V2:
+    """Answers the requests whose path begins with /v2."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def find(self, path: list[str]) -> Handler | None:
+        """Return what answers the requests of a path. `path` has the parts after /v2."""
+        match path:
+            case [] | [""]:
+                return self._about
+            case ["health", "live"]:
+                return self._live
+            case ["health", "ready"]:
+                return self._ready
+            case ["repository", "index"]:
+                return self._index
+            case ["repository", "models", model, "load"]:
+                return functools.partial(self._load, model)
+            case ["repository", "models", model, "unload"]:
+                return functools.partial(self._unload, model)
+            case ["models", model, "versions", version, *verb]:
+                pass
+            case ["models", model, *verb]:
+                version = ""
+            case _:
+                return None
+        match verb:
+            case []:
+                return functools.partial(self._metadata, model, version)
+            case ["ready"]:
+                return functools.partial(self._model_ready, model, version)
+            case ["infer"]:
+                return functools.partial(self._infer, model, version)
+        return None
+
+    async def _about(self, request: Request) -> Response:
+        check_method(request, "GET")
+        about = self._service
+        return json_response(
+            {"name": about.name, "version": about.version, "extensions": about.extensions}
+        )
+
+    async def _live(self, request: Request) -> Response:
+        check_method(request, "GET")
+        return Response(200)
+
+    async def _ready(self, request: Request) -> Response:
+        check_method(request, "GET")
+        return _health(self._service.ready())
+
+    async def _model_ready(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        return _health(self._service.model_ready(model, version))
+
+    async def _metadata(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        return json_response(self._service.model_metadata(model, version))
+
+    async def _index(self, request: Request) -> Response:
+        check_method(request, "POST")
+        asked = parse_object(request.body or b"{}")
+        return json_response(self._service.index(asked.get("ready") is True))
+
+    async def _load(self, model: str, request: Request) -> Response:
+        check_method(request, "POST")
+        body = parse_object(request.body or b"{}")
+        check_load_parameters(_object(body, "parameters", "the request"))
+        await self._service.load(model, timeout=call_options(request.headers).timeout)
+        return Response(200, b"{}")
+
+    async def _unload(self, model: str, request: Request) -> Response:
+        check_method(request, "POST")
+        await self._service.unload(model)
+        return Response(200, b"{}")
+
+    async def _infer(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "POST")
+        head, binary = _split(request)
+        body = parse_object(head)
+        parameters = _object(body, "parameters", "the request")
+        options = with_parameters(call_options(request.headers), parameters)
+        wanted = _wanted(body, parameters.get("binary_data_output") is True)
+        identity = body.get("id", "")
+        if type(identity) is not str:
+            raise InvalidInput(f"id must be a string, not {shown(identity)}")
+        asked = InferRequest(model, _inputs(body, binary), version, identity)
+        if wanted.names is not None:
+            asked.outputs = list(wanted.names)
+        return _response(await self._service.infer(asked, options), wanted)
+
+
+class _Wanted:
+    """Which outputs a client wants, and in which form."""
+
+    def __init__(self, names: dict[str, bool] | None, binary: bool) -> None:
+        self.names = names
+        """for each of them: as binary data; None: all"""
+        self._binary = binary
+
+    def binary(self, name: str) -> bool:
+        """Return True if an output is to be sent as binary data."""
+        return self._binary if self.names is None else self.names[name]
+
+
+def _health(is_ready: bool) -> Response:
+    if not is_ready:
+        raise NotServing("not ready")
+    return Response(200)
+
+
+def _split(request: Request) -> tuple[bytes | bytearray | memoryview, memoryview]:
+    """Return the JSON of a body and the binary data after it."""
+    text = request.headers.get(HEADER_LENGTH)
+    if text is None:
+        return request.body, memoryview(b"")
+    size = len(request.body)
+    if not text.isdigit() or int(text[:20]) > size:
+        raise InvalidInput(
+            f"{HEADER_LENGTH.decode()} must be the length of the JSON in the body of {size} bytes, "
+            f"not {shown(text)}"
+        )
+    view, length = memoryview(request.body), int(text[:20])
+    return view[:length], view[length:]
+
+
+def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
+    inputs = body.get("inputs")
+    if type(inputs) is not list:
+        raise InvalidInput(f"inputs must be a list of tensors, not {shown(inputs)}")
+    found = []
+    at = 0
+    for each in inputs:
+        if type(each) is not dict:
+            raise InvalidInput(f"an input must be an object, not {shown(each)}")
+        name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
+        size = None
+        if "parameters" in each:
+            parameters = _object(each, "parameters", f"input {shown(name)}")
+            size = natural(parameters, "binary_data_size")
+        if size is None:
+            found.append(from_json(name, datatype, shape, each.get("data")))
+        elif "data" in each:
+            raise InvalidInput(f"input {shown(name)} has data and binary_data_size")
+        else:
+            if at + size > len(binary):
+                raise InvalidInput(
+                    f"input {shown(name)}: binary_data_size is {size}, but only {len(binary) - at} "
+                    "bytes are left"
+                )
+            found.append(from_bytes(name, datatype, shape, binary[at : at + size]))
+            at += size
+    if at != len(binary):
+        raise InvalidInput(f"the body has {len(binary) - at} bytes more than its inputs")
+    return found
+
+
+def _wanted(body: dict[str, Any], binary: bool) -> _Wanted:
+    outputs = body.get("outputs")
+    if outputs is None:
+        return _Wanted(None, binary)
+    if type(outputs) is not list:
+        raise InvalidInput(f"outputs must be a list of objects, not {shown(outputs)}")
+    names = {}
+    for each in outputs:
+        if type(each) is not dict or type(each.get("name")) is not str:
+            raise InvalidInput(f"an output must be an object with a name, not {shown(each)}")
+        parameters = _object(each, "parameters", f"output {shown(each['name'])}")
+        names[each["name"]] = parameters.get("binary_data", binary) is True
+    return _Wanted(names or None, binary)
+
+
+def _response(answer: InferResponse, wanted: _Wanted) -> Response:
+    told: list[dict[str, Any]] = []
+    parts: list[bytes | memoryview] = []
+    for tensor in answer.outputs:
+        about: dict[str, Any] = {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": tensor.shape,
+        }
+        if wanted.binary(tensor.name):
+            data = to_bytes(tensor)
+            parts.append(data)
+            about["parameters"] = {"binary_data_size": len(data)}
+        else:
+            about["data"] = _data(tensor)
+        told.append(about)
+    value = {"model_name": answer.model, "model_version": answer.version, "outputs": told}
+    if answer.id:
+        value["id"] = answer.id
+    head = dump(value)
+    if not parts:
+        return Response(200, head)
+    headers = ((HEADER_LENGTH.decode(), str(len(head))),)
+    return Response(200, b"".join((head, *parts)), BINARY, headers)
+
+
+def _data(tensor: Tensor) -> Any:
+    if tensor.datatype in ("BYTES", "BF16"):
+        return to_json(tensor)
+    return np.ascontiguousarray(tensor.array).reshape(-1)
+
+
+def _object(body: dict[str, Any], name: str, owner: str) -> dict[str, Any]:
+    found = body.get(name, {})
+    if type(found) is not dict:
+        raise InvalidInput(f"{name} of {owner} must be an object, not {shown(found)}")
+    return found
