@@ -15,7 +15,7 @@ from .._requests import Requests
 from .._types import Items
 from .._waiting import greenlets
 from ._inspection import Inspection
-from ._loader import Loader
+from ._loading.loader import Loader
 from ._lobby import Lobby, LobbyRequest
 from ._models import Alias
 from ._sharing.streamer import SharedStreamer
@@ -23,7 +23,7 @@ from ._sharing.streamer import SharedStreamer
 if TYPE_CHECKING:
     from .._options import Options
     from .._streams.inbox import Inbox
-    from ._canary import Canary
+    from ._versions.canary import Canary
 
 
 class ModelHandle(Inspection, Requests):

@@ -15,16 +15,16 @@ from .._types import Affinity, Numa
 from .._waiting import greenlets
 from .._waiting.timeouts import countdown
 from ._handle import ModelHandle
-from ._loader import Loader
+from ._loading.loader import Loader
+from ._loading.memory import parse_bytes
+from ._loading.room import Limits
 from ._lobby import Lobby
-from ._memory import parse_bytes
 from ._models import Model, Version
 from ._names import Names, check_name
-from ._releases import Releases
-from ._room import Limits
 from ._sharing.workers import shared_workers
 from ._spec import ModelSpec
 from ._status import ModelStatus
+from ._versions.releases import Releases
 
 
 class ModelHub(Releases):

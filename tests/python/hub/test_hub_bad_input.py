@@ -15,7 +15,7 @@ from service_streamer.hub import ModelLoadError, ModelSpec, UnknownModel, _model
 
 watchfiles = pytest.importorskip("watchfiles")
 
-from service_streamer.hub import _watching  # noqa: E402
+from service_streamer.hub._versions import watching  # noqa: E402
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_system_that_tells_no_changes(folder, watched, monkeypatch, caplog):
         return watch(*args, **options)
 
     monkeypatch.setattr(watchfiles, "watch", without_inotify)
-    monkeypatch.setattr(_watching, "ANYWAY", 300)
+    monkeypatch.setattr(watching, "ANYWAY", 300)
     folder.add(1)
     hub = watched()
     folder.add(2)

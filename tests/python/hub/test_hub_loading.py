@@ -11,8 +11,9 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, RequestTimeout, StreamerClosed
-from service_streamer.hub import ModelLoadError, ModelSpec, _forwarding, _loader
-from service_streamer.hub._jobs import Jobs
+from service_streamer.hub import ModelLoadError, ModelSpec, _forwarding
+from service_streamer.hub._loading import loader as _loader
+from service_streamer.hub._loading.jobs import Jobs
 
 
 @pytest.fixture

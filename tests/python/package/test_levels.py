@@ -193,6 +193,7 @@ PACKAGES = {
 FOLDERS = {
     "_redis": {"connection": set(), "client": {"connection"}, "gateway": {"connection"}},
     "_ray": {"replicas": set(), "owner": {"replicas"}, "client": {"owner"}},
+    "hub": {"_loading": set(), "_versions": {"_loading"}},
     "server": {"_http": set(), "_grpc": set()},
 }
 

@@ -26,7 +26,7 @@ from waits import LONG
 
 from service_streamer import _lifecycle
 from service_streamer._streamer import BaseStreamer
-from service_streamer.hub._loader import Loader
+from service_streamer.hub._loading.loader import Loader
 
 try:
     import tomllib

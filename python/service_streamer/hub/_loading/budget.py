@@ -6,14 +6,16 @@ import contextlib
 import functools
 import time
 
-from .._errors import StreamerClosed
-from .._waiting.threads import Condition, original
-from . import _log, _memory, _room
-from ._forwarding import Forwarding
-from ._jobs import Jobs
-from ._models import State, Version
-from ._room import Limits, victims_for
-from ._sharing.streamer import SharedStreamer
+from ..._errors import StreamerClosed
+from ..._waiting.threads import Condition, original
+from .. import _log
+from .._forwarding import Forwarding
+from .._models import State, Version
+from .._sharing.streamer import SharedStreamer
+from . import memory as _memory
+from . import room as _room
+from .jobs import Jobs
+from .room import Limits, victims_for
 
 MAX_DRAINS = 256  # versions that are drained at the same time, each by a thread
 

@@ -6,7 +6,7 @@ import collections
 import sys
 from collections.abc import Callable
 
-from .._waiting.threads import Condition, NativeThread, original
+from ..._waiting.threads import Condition, NativeThread, original
 
 
 class Jobs:

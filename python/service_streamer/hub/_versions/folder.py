@@ -6,8 +6,8 @@ import dataclasses
 import os
 from pathlib import Path
 
-from ._model_file import FILE, ModelFile
-from ._names import VERSION, check_name
+from .._names import VERSION, check_name
+from .model_file import FILE, ModelFile
 
 WRITING = ".writing"
 """a version with a file of this name is incomplete"""

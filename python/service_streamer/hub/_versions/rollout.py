@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .._waiting.threads import original
-from . import _log
-from ._canary import Canary
-from ._errors import UnknownModel
-from ._folder import Found
-from ._loader import Loader
-from ._model_file import ModelFile
-from ._models import Alias, Model, State, Version
+from ..._waiting.threads import original
+from .. import _log
+from .._errors import UnknownModel
+from .._loading.loader import Loader
+from .._models import Alias, Model, State, Version
+from .canary import Canary
+from .folder import Found
+from .model_file import ModelFile
 
 
 class Rollout:

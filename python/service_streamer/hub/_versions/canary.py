@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import _lifecycle
-from .._errors import CancelledError, QueueFull, StreamerClosed
-from .._waiting.threads import original
-from ._models import Alias, Version
-from ._status import CanaryStatus
+from ... import _lifecycle
+from ..._errors import CancelledError, QueueFull, StreamerClosed
+from ..._waiting.threads import original
+from .._models import Alias, Version
+from .._status import CanaryStatus
 
 _NO_FAULT = (CancelledError, QueueFull, StreamerClosed)
 

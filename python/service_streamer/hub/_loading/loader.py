@@ -7,18 +7,18 @@ import functools
 import time
 from collections.abc import Callable
 
-from .. import _lifecycle
-from .._errors import RequestTimeout, StreamerClosed, StreamerError
-from .._pipeline.request import Piece
-from .._streamer import BaseStreamer
-from .._waiting.timeouts import countdown
-from . import _log
-from ._budget import Budget
-from ._errors import ModelTooLarge, load_error
-from ._making import Making
-from ._models import MOVING, State, Version
-from ._room import Limits
-from ._sharing.workers import SharedWorkers
+from ... import _lifecycle
+from ..._errors import RequestTimeout, StreamerClosed, StreamerError
+from ..._pipeline.request import Piece
+from ..._streamer import BaseStreamer
+from ..._waiting.timeouts import countdown
+from .. import _log
+from .._errors import ModelTooLarge, load_error
+from .._models import MOVING, State, Version
+from .._sharing.workers import SharedWorkers
+from .budget import Budget
+from .making import Making
+from .room import Limits
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
 

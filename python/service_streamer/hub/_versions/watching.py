@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from .._messages import missing_package
-from .._waiting.threads import NativeThread
-from . import _log
-from ._folder import Found, scan
+from ..._messages import missing_package
+from ..._waiting.threads import NativeThread
+from .. import _log
+from .folder import Found, scan
 
 try:
     import watchfiles

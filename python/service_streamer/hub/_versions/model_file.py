@@ -9,18 +9,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._kinds import kind_for
-from .._messages import wrong_option
-from .._model import is_managed
-from .._option_names import of_other_classes
-from .._options_file import OptionsFile
-from .._threaded import ThreadedStreamer
-from .._toml import TomlFile
-from ._spec import LOADS, ModelSpec
-from ._tensor_spec import parse_specs
+from ..._kinds import kind_for
+from ..._messages import wrong_option
+from ..._model import is_managed
+from ..._option_names import of_other_classes
+from ..._options_file import OptionsFile
+from ..._threaded import ThreadedStreamer
+from ..._toml import TomlFile
+from .._spec import LOADS, ModelSpec
+from .._tensor_spec import parse_specs
 
 if TYPE_CHECKING:
-    from ..torch import Signature
+    from ...torch import Signature
 
 FILE = "model.toml"
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
@@ -110,7 +110,7 @@ class ModelFile:
 
         def make() -> ThreadedStreamer:
             if _is_file(self.model):
-                from ..torch import NativeModel  # requires torch
+                from ...torch import NativeModel  # requires torch
 
                 model: Any = NativeModel(folder / self.model, **self.native)
             else:
@@ -126,7 +126,7 @@ class ModelFile:
 
     def _signature(self, folder: Path) -> Signature | None:
         """Return the signature of a native model. None: the load tells what is wrong."""
-        from ..torch import SidecarError, Signature, read_sidecar
+        from ...torch import SidecarError, Signature, read_sidecar
 
         try:
             if (given := self.native.get("signature")) is not None:

@@ -7,20 +7,20 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import _options
-from .._messages import wrong_option
-from .._waiting import greenlets
-from ._canary import Canary
-from ._errors import ModelLoadError, UnknownModel
-from ._handle import ModelHandle
-from ._loader import Loader
-from ._models import Model
-from ._names import Names
+from ... import _options
+from ..._messages import wrong_option
+from ..._waiting import greenlets
+from .._errors import ModelLoadError, UnknownModel
+from .._handle import ModelHandle
+from .._loading.loader import Loader
+from .._models import Model
+from .._names import Names
+from .canary import Canary
 
 if TYPE_CHECKING:
-    from ._folder import Found
-    from ._rollout import Rollout
-    from ._watching import Watching
+    from .folder import Found
+    from .rollout import Rollout
+    from .watching import Watching
 
 _Self = TypeVar("_Self", bound="Releases")
 
@@ -67,8 +67,8 @@ class Releases:
             ...     hub.status()
             {}
         """
-        from ._rollout import Rollout
-        from ._watching import Watching  # needs the extra
+        from .rollout import Rollout
+        from .watching import Watching  # needs the extra
 
         hub = cls({}, **options)  # type: ignore[call-arg]
         hub._rollout = Rollout(hub._models, hub._loader)

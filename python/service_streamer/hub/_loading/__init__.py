@@ -1,0 +1,1 @@
+"""Loads and unloads models, within the memory that the hub may use."""

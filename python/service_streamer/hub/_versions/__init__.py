@@ -1,0 +1,1 @@
+"""The versions of models in a folder: found, watched, and brought into service."""
