@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 import signal
 import subprocess
 import time
@@ -35,8 +36,9 @@ STREAM = StreamStats(
 
 
 def top(*arguments):
+    wide = {**os.environ, "COLUMNS": "300"}  # the folder of a test may have a long name
     return subprocess.run(
-        [*COMMAND, "top", *arguments], capture_output=True, text=True, timeout=LONG
+        [*COMMAND, "top", *arguments], capture_output=True, text=True, timeout=LONG, env=wide
     )
 
 
