@@ -1,7 +1,7 @@
 """The figures of docs/tuning/machines.md: `python -m scale --measure`.
 
 Measures what each step of a request costs on this machine (9 minutes), simulates this machine and
-up to 1,000 others (5 minutes), and draws the pictures. Needs a Redis server, and Ray.
+up to 1,000 others (5 minutes), and draws the pictures. To measure needs a Redis server and Ray.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import machine
 import venvs
 from compare import broker
 
-from . import fitting, real, real_ray, server_costs, study
+from . import fitting, real, server_costs, study
 from .costs import RESULTS, Costs
 
 PLOTS = RESULTS.parents[1] / "plots"
@@ -30,6 +30,13 @@ ROUNDS = 3
 
 def measure(results: dict[str, Any]) -> None:
     """Measure, and put the costs into the results."""
+    import ray
+
+    from . import real_ray
+
+    results.clear()
+    results["command"] = "python -m scale --measure"
+    results["versions"] = {"ray": ray.__version__}
     results["date"] = f"{datetime.now(timezone.utc):%Y-%m-%d}"
     results["machine"] = machine.describe().as_dict()
     results["commit"] = machine.commit()
@@ -123,7 +130,6 @@ def main() -> None:
     )
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results["command"] = "python -m scale --measure"
     if options.measure:
         measure(results)
     if not options.draw:

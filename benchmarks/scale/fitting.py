@@ -85,18 +85,22 @@ def of_ray(measured: Iterable[Measured]) -> Costs:
     client = _fit(busy, "client", ("puts", "takes"))
     owner = _fit(busy, "server", ("puts", "takes", "batches"))
     replica = _fit(busy, "gateway", ("batches",))
-    each = Cost(0.0, owner.each / 2)
-    halves = Cost(replica.call / 2, replica.each)
+    half_call = Cost(
+        replica.call / 2, replica.each
+    )  # of a batch, which one call brings and returns
+    share = (
+        owner.each / 2
+    )  # `_fit` has two for each request, and the owner does four things with it
     server = ServerCosts(
-        append=Cost(owner.call, owner.each / 2),
-        fetch=Cost(owner.call, owner.each / 2),
-        finish=each,
-        reply=each,
+        append=Cost(owner.call, share),
+        fetch=Cost(owner.call, share),
+        finish=Cost(each=share),
+        reply=Cost(each=share),
         read=owner.call,
         one_each=False,
         prefetch=False,
     )
-    return Costs(server, client, client, halves, halves, Cost())
+    return Costs(server, client, client, half_call, half_call, Cost())
 
 
 def line(points: Iterable[tuple[float, float]]) -> Cost:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import json
@@ -72,24 +73,35 @@ class Counts:
 
 
 def pid_of_owner() -> int:
-    for pid in common.descendants(os.getpid()):
-        if Path(f"/proc/{pid}/cmdline").read_text().startswith("ray::Owner"):
-            return pid
-    raise LookupError("there is no owner")
+    """Return the pid of the one owner. The last one may still be ending."""
+    while True:
+        owners = [pid for pid in common.descendants(os.getpid()) if is_owner(pid)]
+        if len(owners) == 1:
+            return owners[0]
+        time.sleep(0.1)
+
+
+def is_owner(pid: int) -> bool:
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        return Path(f"/proc/{pid}/cmdline").read_text().startswith("ray::Owner")
+    return False
 
 
 def measure(cell: Cell, seconds: float, address: str) -> dict[str, float]:
     """Run a cell. All figures are per second: requests, messages, and seconds of a core."""
     model = functools.partial(predict, cell.fixed, cell.each)
-    with RayStreamer(
-        model, BATCH_SIZE, replicas=cell.workers, num_cpus=0.01, name=NAME
-    ) as streamer:
+    command = [sys.executable, "-m", "scale.real_ray", address, str(cell.callers)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        streamer = stack.enter_context(
+            RayStreamer(model, BATCH_SIZE, replicas=cell.workers, num_cpus=0.01, name=NAME)
+        )
         streamer.wait_ready()
-        replicas = [json.loads(each)["pid"] for each in streamer._client.replicas()]
-        command = [sys.executable, "-m", "scale.real_ray", address, str(cell.callers)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        clients = [subprocess.Popen(command, cwd=HERE, **pipes) for _ in range(cell.clients)]
         owner = pid_of_owner()
+        replicas = [json.loads(each)["pid"] for each in streamer._client.replicas()]
+        clients = [subprocess.Popen(command, cwd=HERE, **pipes) for _ in range(cell.clients)]
+        for each in clients:
+            stack.callback(each.kill)
         before, after, answers = observe(
             clients, seconds, lambda: Counts.read(streamer, owner, replicas)
         )

@@ -65,7 +65,10 @@ def simulate_cell(cell: Cell, costs: Costs, cores: int, seconds: float = 1.0) ->
 
 
 def with_hop(costs: Costs, lone: Mapping[str, float], cores: int) -> Costs:
-    """Return the costs with the hop that gives a lone caller its measured mean latency."""
+    """Return the costs with the hop that gives a lone caller its measured mean latency.
+
+    The hop is at least 1 µs, also where the costs alone take longer than was measured.
+    """
     first, second = (
         1 / simulate_cell(LONE, dataclasses.replace(costs, hop=hop), cores).per_s
         for hop in (10e-6, 30e-6)

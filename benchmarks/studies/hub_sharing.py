@@ -20,7 +20,7 @@ import numpy as np
 
 from service_streamer import ManagedModel, Streamer, WorkerLost
 from service_streamer.hub import ModelHub, ModelSpec
-from service_streamer.hub._loading.memory import of_workers, pss
+from service_streamer.hub._memory import of_workers, pss
 
 from .hub import in_turn, run
 

@@ -113,7 +113,7 @@ def serve_hub(
             from ..server._grpc.front import GrpcFront
     except ImportError as error:
         raise CommandError(str(error)) from None
-    from ..hub._loading.memory import parse_bytes
+    from ..hub._memory import parse_bytes
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
     token = _read_token(control_token_file)

@@ -64,7 +64,8 @@ def call(handle: Any, items: list[Piece], limit: float | None) -> list[Any]:
     try:
         answer, out = ray.get(handle.predict.remote(message, list(refs)), timeout=limit)
     except RayTaskError as error:  # it is an instance of its cause, too: of GetTimeoutError, say
-        if isinstance(error, OSError):  # Ray's connection to the node broke: the node has died
+        if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            # The connection of the replica to its node broke, because the node has died.
             raise Gone(str(error)) from None
         raise NotRun(WorkerLost(f"a replica could not run the batch: {error}")) from None
     except GetTimeoutError:

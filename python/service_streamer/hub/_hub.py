@@ -16,9 +16,9 @@ from .._waiting import greenlets
 from .._waiting.timeouts import countdown
 from ._handle import ModelHandle
 from ._loading.loader import Loader
-from ._loading.memory import parse_bytes
 from ._loading.room import Limits
 from ._lobby import Lobby
+from ._memory import parse_bytes
 from ._models import Model, Version
 from ._names import Names, check_name
 from ._sharing.workers import shared_workers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from ._errors import ModelLoadError
-from ._loading.memory import Size
+from ._memory import Size
 from ._sharing.streamer import SharedStreamer
 from ._spec import ModelSpec
 from ._status import ModelStatus, VersionStatus

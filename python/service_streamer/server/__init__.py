@@ -8,9 +8,9 @@ One asyncio event loop, in the main thread, does all of it. A `Front` brings the
 protocol to the `Service`, which turns tensors into items, awaits the hub, and turns the outputs
 into tensors. The hub runs its models as always: in threads, worker processes or C++ threads.
 
-- `_http.Application` has the routes, and knows no socket. `_front.HttpFront` listens, and a
-  `_connection.Connection` parses requests with httptools, and its `_answers.Answers` write
-  responses.
+- `_http.routes.Application` has the routes, and knows no socket. `_http.front.HttpFront` listens. A
+  `_http.connection.Connection` parses requests with httptools, and its `_http.answers.Answers`
+  write responses.
 - `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
 - Each request is a task. If the client goes, the task is cancelled, and so is its request in the
   hub.

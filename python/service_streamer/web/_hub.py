@@ -9,7 +9,7 @@ from typing import Any
 from .._errors import RequestTimeout
 from .._timeline import Wait
 from ..hub import ModelHub, ModelLoadError, UnknownModel
-from ..hub._loading.memory import shown
+from ..hub._memory import shown
 from ._targets import Look, Task
 
 CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "promote", "rollback")

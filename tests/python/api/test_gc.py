@@ -55,7 +55,7 @@ def test_what_is_added_while_the_request_ends_is_told(child, what):
     child(
         f"""
         import gc, threading
-        from service_streamer import _core, ThreadedStreamer
+        from service_streamer import ThreadedStreamer, _core
 
         main = threading.get_ident()
         tick = threading.Event()

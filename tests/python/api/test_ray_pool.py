@@ -1,4 +1,4 @@
-"""How the owner of a RayStreamer changes the number of replicas, without a cluster."""
+"""How the owner of a RayStreamer calls its replicas, and changes their number. No cluster."""
 
 import threading
 import types
@@ -8,8 +8,13 @@ from waits import LONG
 
 pytest.importorskip("ray")
 
+from ray.exceptions import GetTimeoutError, OwnerDiedError, RayTaskError
+
+from service_streamer import WorkerLost
 from service_streamer._backend import make_engine
+from service_streamer._model_errors import NotRun
 from service_streamer._options import Options
+from service_streamer._ray import calls
 from service_streamer._ray.owner import pool
 from service_streamer._ray.replicas import meter
 from service_streamer._ray.replicas.meter import TICK, Meter
@@ -94,3 +99,32 @@ def test_a_burst_adds_replicas_when_it_is_looked_at_a_second_time(monkeypatch):
     clock[0] += TICK
     assert rule.decide(measured.load(stats, 1)) == 2
     assert 2 * TICK < UP_WITHIN
+
+
+@pytest.fixture
+def call_that_fails(monkeypatch):
+    """Calls a replica; Ray raises in its process, outside of the model."""
+
+    handle = types.SimpleNamespace(predict=types.SimpleNamespace(remote=lambda *_: None))
+
+    def call(cause):
+        def get(*_, **__):
+            raise RayTaskError("predict", f"{cause}", cause).as_instanceof_cause()
+
+        monkeypatch.setattr(calls.ray, "get", get)
+        calls.call(handle, [], None)
+
+    return call
+
+
+@pytest.mark.parametrize("cause", [OwnerDiedError("00" * 28, None, ""), GetTimeoutError("late")])
+def test_an_error_in_a_replica_is_not_the_death_of_it(call_that_fails, cause):
+    with pytest.raises(NotRun) as caught:
+        call_that_fails(cause)
+    assert isinstance(caught.value.error, WorkerLost)
+    assert "a replica could not run the batch" in str(caught.value.error)
+
+
+def test_a_replica_that_has_lost_its_node_is_as_good_as_dead(call_that_fails):
+    with pytest.raises(calls.Gone, match="Broken pipe"):
+        call_that_fails(BrokenPipeError("Broken pipe"))

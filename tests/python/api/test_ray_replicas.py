@@ -15,15 +15,13 @@ from ray.exceptions import (
     OwnerDiedError,
     RayActorError,
     RayError,
-    RayTaskError,
     RuntimeEnvSetupError,
 )
 
 from service_streamer import WorkerInitError, WorkerLost
 from service_streamer._model import Model
-from service_streamer._model_errors import NotRun
 from service_streamer._pickle import unpack_error
-from service_streamer._ray import calls, cluster, payloads
+from service_streamer._ray import cluster, payloads
 from service_streamer._ray.payloads import LARGE, Store
 from service_streamer._ray.replicas import ends, members, obstacles
 from service_streamer._ray.replicas.log import Log
@@ -281,18 +279,3 @@ def test_items_of_a_dead_client_fail_alone(monkeypatch):
     assert (pickle.loads(first), pickle.loads(third)) == (1, 2)
     with pytest.raises(WorkerLost, match="a replica could not fetch an item of the request"):
         raise unpack_error(lost)
-
-
-def test_an_error_in_a_replica_is_not_the_death_of_it(monkeypatch):
-    def get(*_, **__):
-        lost = OwnerDiedError("00" * 28, None, "")
-        raise RayTaskError("predict", "its traceback", lost).as_instanceof_cause()
-
-    class Handle:
-        predict = Call(None)
-
-    monkeypatch.setattr(calls.ray, "get", get)
-    with pytest.raises(NotRun) as caught:
-        calls.call(Handle, [], None)
-    assert isinstance(caught.value.error, WorkerLost)
-    assert "a replica could not run the batch" in str(caught.value.error)

@@ -11,11 +11,10 @@ from thread_models import Gate, double
 from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, ThreadedStreamer
-from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel
+from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _memory
 from service_streamer.hub._loading import making as _making
-from service_streamer.hub._loading import memory as _memory
 from service_streamer.hub._loading import room as _room
-from service_streamer.hub._loading.memory import Size
+from service_streamer.hub._memory import Size
 
 
 def loaded(hub):

@@ -13,7 +13,7 @@ from waits import LONG, Threads, eventually
 from service_streamer import StreamerClosed, WorkerInitError, WorkerLost
 from service_streamer._placement.machine import cpu_count
 from service_streamer.hub import ModelLoadError, ModelSpec
-from service_streamer.hub._loading.memory import pss
+from service_streamer.hub._memory import pss
 
 
 def where(name, batch_size=8, shared=True, **kwargs):

@@ -97,7 +97,7 @@ def test_the_directory_of_the_variable_must_be_one(child, tmp_path):
         """
         import sys
         from prometheus_client import CollectorRegistry
-        from service_streamer import metrics, ThreadedStreamer
+        from service_streamer import ThreadedStreamer, metrics
         try:
             metrics.register(ThreadedStreamer(len, 1), "one", CollectorRegistry())
         except ValueError as error:

@@ -31,7 +31,7 @@ APP = """
 import os
 from model import predict
 from prometheus_client import CollectorRegistry, generate_latest, multiprocess
-from service_streamer import metrics, Streamer, ThreadedStreamer
+from service_streamer import Streamer, ThreadedStreamer, metrics
 
 registry = CollectorRegistry()
 multiprocess.MultiProcessCollector(registry)

@@ -98,7 +98,7 @@ SHARED = """
 import os, sys
 from prometheus_client import CollectorRegistry
 from scrapes import scrape
-from service_streamer import metrics, RedisStreamer
+from service_streamer import RedisStreamer, metrics
 
 registry = CollectorRegistry()
 streamer = RedisStreamer(sys.argv[1], sys.argv[2])

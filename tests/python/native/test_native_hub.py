@@ -10,8 +10,7 @@ from waits import LONG, eventually
 
 pytest.importorskip("watchfiles")
 
-from service_streamer.hub import ModelHub
-from service_streamer.hub._loading import memory as _memory
+from service_streamer.hub import ModelHub, _memory
 
 pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch

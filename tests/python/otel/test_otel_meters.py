@@ -130,7 +130,7 @@ def test_the_global_provider_may_be_set_later(child):
         from opentelemetry import metrics
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-        from service_streamer import otel, ThreadedStreamer
+        from service_streamer import ThreadedStreamer, otel
 
         def items():
             (resource,) = reader.get_metrics_data().resource_metrics

@@ -53,7 +53,7 @@ import sys
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
-from service_streamer import otel, ManagedModel, Streamer
+from service_streamer import ManagedModel, Streamer, otel
 
 class Model(ManagedModel):
     def init_model(self):

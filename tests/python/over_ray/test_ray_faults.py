@@ -13,7 +13,6 @@ from ray_models import Creator, HeldBy, Mortal, die_of_that, double_slowly
 from waits import LONG, eventually
 
 from service_streamer import RayStreamer, StreamerClosed, StreamerError, WorkerLost
-from service_streamer._ray.calls import Gone, call
 
 CALLERS = 8
 ENDURANCE = (pytest.mark.endurance, pytest.mark.timeout(600))
@@ -185,17 +184,6 @@ def test_no_request_is_lost_when_nodes_die(nodes, ray_streamers, kills):
 
     assert run_with_kills(streamer, kill_node, kills) == []
     assert len(pids(streamer)) == 1  # there is no place for the other one
-
-
-def test_a_batch_runs_again_if_the_replica_has_lost_its_node(ray_cluster):
-    class Cut:
-        """A `Replica` that finds the connection to its node broken a moment before it ends."""
-
-        def predict(self, *_):
-            raise BrokenPipeError("Broken pipe")
-
-    with pytest.raises(Gone, match="Broken pipe"):
-        call(ray.remote(num_cpus=0.01)(Cut).remote(), [], 3 * LONG)
 
 
 def test_clients_get_streamer_closed_when_the_node_of_the_creator_dies(nodes, tmp_path):

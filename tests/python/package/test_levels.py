@@ -193,7 +193,7 @@ PACKAGES = {
 FOLDERS = {
     "_redis": {"connection": set(), "client": {"connection"}, "gateway": {"connection"}},
     "_ray": {"replicas": set(), "owner": {"replicas"}, "client": {"owner"}},
-    "hub": {"_loading": set(), "_versions": {"_loading"}},
+    "hub": {"_sharing": set(), "_loading": {"_sharing"}, "_versions": {"_loading"}},
     "server": {"_http": set(), "_grpc": set()},
 }
 
@@ -247,6 +247,7 @@ def test_python_modules_import_in_one_direction():
     assert {each.parent.name for each in folder.glob("*/__init__.py")} == set(PACKAGES)
     assert wrong_arrows(folder, PACKAGES) == []
     for name, folders in FOLDERS.items():
+        assert {each.parent.name for each in (folder / name).glob("*/__init__.py")} == set(folders)
         assert wrong_arrows(folder / name, folders) == []
 
 

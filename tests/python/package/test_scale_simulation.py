@@ -32,9 +32,9 @@ def costs(study):
 
 
 def is_reproduced(back_end, cell):
-    """False where many processes always want one of the two cores: the system schedules them."""
+    """Tell whether the figures of decision 054 promise this cell."""
     if cell.fixed:
-        return back_end == "redis" or cell.callers == 128
+        return back_end == "redis" or cell.fixed == 0.005
     return cell.workers == 1 and cell.callers in (1, 128)
 
 

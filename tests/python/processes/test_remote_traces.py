@@ -88,7 +88,7 @@ def test_a_forked_child_knows_what_had_ended_and_that_the_rest_is_its_parents(ch
         from thread_models import Gate
         from remote import RemoteEngine
         import service_streamer
-        from service_streamer import _core, StreamerClosed
+        from service_streamer import StreamerClosed, _core
 
         service_streamer.ThreadedStreamer(len, 8)  # knows of forks
         remote_gate = Gate()

@@ -31,7 +31,7 @@ import os, select, sys, threading
 sys.path.insert(0, {SUPPORT!r})
 from waits import LONG, eventually
 from process_models import double
-from service_streamer import _core, Streamer
+from service_streamer import Streamer, _core
 from service_streamer._waiting import callbacks
 from starts import fails, interrupted_after, interrupted_before, start_by
 

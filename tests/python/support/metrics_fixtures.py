@@ -14,7 +14,7 @@ from process_models import is_alive
 from scrapes import scrape
 from scripts import Event
 from waits import eventually
-from service_streamer import metrics, Streamer, ThreadedStreamer
+from service_streamer import Streamer, ThreadedStreamer, metrics
 from service_streamer.metrics import _process
 
 DIRECTORY = os.environ["PROMETHEUS_MULTIPROC_DIR"]

@@ -14,7 +14,7 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
         """
         import asyncio, errno, os, resource, threading
         from descriptors import give_back, use_up
-        from service_streamer import _core, ThreadedStreamer
+        from service_streamer import ThreadedStreamer, _core
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         go = threading.Event()

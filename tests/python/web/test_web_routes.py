@@ -181,7 +181,7 @@ def test_a_missing_library_is_named(make, package, extra):
     script = f"""
 import sys
 sys.modules[{package!r}] = sys.modules[{package!r} + ".applications"] = None
-from service_streamer import web, ThreadedStreamer
+from service_streamer import ThreadedStreamer, web
 try:
     web.{make}(ThreadedStreamer(len, 8))
 except ImportError as error:

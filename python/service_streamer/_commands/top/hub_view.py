@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._statistics.explain import age, count
-from ...hub._loading.memory import shown
+from ...hub._memory import shown
 from .parts import NARROW, table
 from .sources import PageStats
 

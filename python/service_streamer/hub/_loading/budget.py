@@ -8,11 +8,10 @@ import time
 
 from ..._errors import StreamerClosed
 from ..._waiting.threads import Condition, original
-from .. import _log
+from .. import _log, _memory
 from .._forwarding import Forwarding
 from .._models import State, Version
 from .._sharing.streamer import SharedStreamer
-from . import memory as _memory
 from . import room as _room
 from .jobs import Jobs
 from .room import Limits, victims_for

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..._streamer import BaseStreamer
 from ..._waiting.threads import original
+from .. import _memory
 from .._models import Version
 from .._sharing.streamer import SharedStreamer
 from .._sharing.workers import SharedWorkers
 from .._spec import ModelSpec
-from . import memory as _memory
 
 
 class Making:

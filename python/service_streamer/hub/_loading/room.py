@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Collection
 
 from .._errors import ModelTooLarge, NoRoomForModel
+from .._memory import Size, shown
 from .._models import State, Version
-from .memory import Size, shown
 
 PATIENCE = 10.0  # s
 _NOTHING = Size(0)

@@ -13,7 +13,7 @@ from typing import Any
 from ... import _cuda
 from ..._errors import StreamerClosed, WorkerInitError
 from ..._streams.running import Collecting
-from .._loading import memory as _memory
+from .. import _memory
 from .memory import RunningModel, read_packed
 
 Predict = Callable[[list[Any]], Any]
