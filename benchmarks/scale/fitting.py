@@ -85,12 +85,8 @@ def of_ray(measured: Iterable[Measured]) -> Costs:
     client = _fit(busy, "client", ("puts", "takes"))
     owner = _fit(busy, "server", ("puts", "takes", "batches"))
     replica = _fit(busy, "gateway", ("batches",))
-    half_call = Cost(
-        replica.call / 2, replica.each
-    )  # of a batch, which one call brings and returns
-    share = (
-        owner.each / 2
-    )  # `_fit` has two for each request, and the owner does four things with it
+    half = Cost(replica.call / 2, replica.each)  # one call brings a batch and returns the outputs
+    share = owner.each / 2  # of the four things that the owner does with a request
     server = ServerCosts(
         append=Cost(owner.call, share),
         fetch=Cost(owner.call, share),
@@ -100,7 +96,7 @@ def of_ray(measured: Iterable[Measured]) -> Costs:
         one_each=False,
         prefetch=False,
     )
-    return Costs(server, client, client, half_call, half_call, Cost())
+    return Costs(server, client, client, half, half, Cost())
 
 
 def line(points: Iterable[tuple[float, float]]) -> Cost:
