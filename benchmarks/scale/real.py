@@ -159,6 +159,14 @@ def observe(
     return before, after, [json.loads(each.communicate()[0]) for each in clients]
 
 
+def per_second(seconds: float, answers: list[dict[str, Any]], **counts: float) -> dict[str, float]:
+    """Return what the clients have answered, and other counts, per second; and the latencies."""
+    latencies = [each for answer in answers for each in answer["latencies"]]
+    counts |= {"requests": len(latencies), "client": sum(each["cpu"] for each in answers)}
+    rates = {name: value / seconds for name, value in counts.items()}
+    return {**rates, **common.latencies(latencies)}
+
+
 def measure(cell: Cell, seconds: float) -> dict[str, float]:
     """Run a cell. All figures are per second: requests, messages, and seconds of a core."""
     import redis
@@ -192,20 +200,17 @@ def measure(cell: Cell, seconds: float) -> dict[str, float]:
                     os.kill(pid, signal.SIGKILL)
         os.kill(server, signal.SIGKILL)
     calls = {name: after.calls[name] - before.calls.get(name, 0) for name in after.calls}
-    latencies = [each for answer in answers for each in answer["latencies"]]
-    figures = {
-        "requests": len(latencies),
-        "client": sum(each["cpu"] for each in answers),
-        "server": after.server - before.server,
-        "gateway": after.gateways - before.gateways,
-        "model": after.models - before.models,
-        "fetches": calls["xreadgroup"],
-        "finishes": calls["exec"],
-        "flushes": calls["xlen"] - calls["xreadgroup"],
-        "reads": calls["xread"],
-    }
-    rates = {name: value / seconds for name, value in figures.items()}
-    return {**rates, **common.latencies(latencies)}
+    return per_second(
+        seconds,
+        answers,
+        server=after.server - before.server,
+        gateway=after.gateways - before.gateways,
+        model=after.models - before.models,
+        fetches=calls["xreadgroup"],
+        finishes=calls["exec"],
+        flushes=calls["xlen"] - calls["xreadgroup"],
+        reads=calls["xread"],
+    )
 
 
 def measure_all(

@@ -23,7 +23,7 @@ from cases import common
 from service_streamer import RayStreamer
 
 from . import real
-from .real import BATCH_SIZE, HERE, Cell, ask, observe, processor_time
+from .real import BATCH_SIZE, HERE, Cell, ask, observe, per_second, processor_time
 
 NAME = "scale"
 CELLS = tuple(cell for cell in real.CELLS if cell.fixed or cell.workers == 1)
@@ -105,18 +105,15 @@ def measure(cell: Cell, seconds: float, address: str) -> dict[str, float]:
         before, after, answers = observe(
             clients, seconds, lambda: Counts.read(streamer, owner, replicas)
         )
-    latencies = [each for answer in answers for each in answer["latencies"]]
-    figures = {
-        "requests": len(latencies),
-        "client": sum(each["cpu"] for each in answers),
-        "server": after.owner - before.owner,
-        "gateway": after.replicas - before.replicas,
-        "batches": after.batches - before.batches,
-        "puts": sum(each.get("put", 0) for each in answers),
-        "takes": sum(each.get("take", 0) for each in answers),
-    }
-    rates = {name: value / seconds for name, value in figures.items()}
-    return {**rates, **common.latencies(latencies)}
+    return per_second(
+        seconds,
+        answers,
+        server=after.owner - before.owner,
+        gateway=after.replicas - before.replicas,
+        batches=after.batches - before.batches,
+        puts=sum(each["put"] for each in answers),
+        takes=sum(each["take"] for each in answers),
+    )
 
 
 def measure_all(seconds: float, rounds: int) -> dict[str, dict[str, float]]:
