@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from redis.exceptions import ResponseError
 
 from .._errors import BrokerError
+from .._waiting.backoff import Backoff
 from .._waiting.threads import Condition, NativeThread
-from .connection.backoff import Backoff
 from .connection.broker import Broker
 from .protocol import FIELD, Signer
 from .stream_frames import Frame, pack

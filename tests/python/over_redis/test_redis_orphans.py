@@ -13,9 +13,9 @@ from service_streamer._redis.client import sender as sender_module
 from service_streamer._redis.client import session
 from service_streamer._redis.client.sender import Sender
 from service_streamer._redis.client.session import EntriesInFlight, Session
-from service_streamer._redis.connection import backoff
 from service_streamer._redis.connection.broker import Broker, ResponseError
 from service_streamer._redis.protocol import Signer
+from service_streamer._waiting.backoff import Backoff
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -56,7 +56,7 @@ def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
 @pytest.mark.usefixtures("long_goodbye")
 def test_what_ends_while_it_is_on_its_way_leaves_the_queue(make, queue, server, monkeypatch):
     """The reader may not read, and says so as soon as the sender begins to send."""
-    monkeypatch.setattr(backoff, "DELAYS", (0.001, 0.001))
+    monkeypatch.setattr(Backoff, "next", lambda _: 0.001)
     user, password = queue.keys.prefix, "word"
     rights = ["+@stream", "+@connection", "+time", "+del", "+pexpire", "+info", "+config|get"]
     keys = [b"~" + queue.keys.queue, b"~" + queue.keys.cancellations]

@@ -18,6 +18,7 @@ from ..._errors import ClusterError, StreamerClosed, StreamerError
 from ..._messages import closed, see
 from ..._options import Options
 from ..._waiting import callbacks
+from ..._waiting.backoff import Backoff
 from ..._waiting.threads import NativeThread
 from ..._waiting.timeouts import countdown
 from .. import cluster
@@ -184,7 +185,7 @@ class RayClient:
         """Call a method of the owner; waits while Ray starts the owner again."""
         left = countdown(timeout)
         exchange = self._exchange
-        pause, longest = PAUSE
+        backoff = Backoff(PAUSE)
         while True:
             if exchange.ending:
                 raise StreamerClosed(closed(self._name))
@@ -196,8 +197,7 @@ class RayClient:
             except GetTimeoutError:
                 break
             except ActorUnavailableError:
-                exchange.changed.wait_for(lambda: exchange.ending, pause)
-                pause = min(longest, 2 * pause)
+                exchange.changed.wait_for(lambda: exchange.ending, backoff.next())
             except RayActorError as error:
                 text = f"the owner of {self._name} has ended: {error}"
                 raise ClusterError(see(text, "clustererror")) from error

@@ -33,6 +33,7 @@ from ray.exceptions import (
 from ... import _core
 from ..._errors import SerializationError, StreamerClosed, WorkerLost
 from ..._messages import closed
+from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread, original
 from ..calls import unpack
 from ..owner.actor import PARK
@@ -42,7 +43,7 @@ from .sent import OpenRequests, Sent
 
 _logger = logging.getLogger("service_streamer")
 
-PAUSE = (0.02, 1.0)  # s between two attempts to reach the owner, the first and the longest
+PAUSE = 0.02  # s between the first two attempts to reach the owner
 ANSWER = 30.0  # s for the owner to answer; then it may be on a node that is cut off
 SETTLE = 0.2  # s before the first attempt after a call that failed
 FORGOTTEN = "it was started again, or had not heard of this client for long"
@@ -237,7 +238,7 @@ class Exchange:
             error: of the call.
         """
         with self._recovering:
-            pause, longest = PAUSE
+            backoff = Backoff(PAUSE)
             recovered = self._token != token
             if not recovered and token is not None:
                 # ray.shutdown() ends calls a moment before Ray tells it. A call then may hang.
@@ -250,8 +251,7 @@ class Exchange:
                     self._token, self._retries = joined
                     recovered = self._send_again(error)
                 except (ActorUnavailableError, GetTimeoutError):
-                    self.changed.wait_for(lambda: self.ending, pause)
-                    pause = min(longest, 2 * pause)
+                    self.changed.wait_for(lambda: self.ending, backoff.next())
                 except RayError as ended:
                     self._give_up(ended)
 

@@ -15,6 +15,7 @@ from ..._errors import BrokerError, StreamerClosed
 from ..._options import Options
 from ..._statistics.parts import StreamStats
 from ..._waiting import callbacks, threads
+from ..._waiting.backoff import Backoff
 from ..._waiting.timeouts import countdown
 from .. import queue_stats
 from ..protocol import Signer
@@ -25,7 +26,7 @@ from .session import Session
 from .streams import StreamClient
 
 DEFAULT_MAX_QUEUE = 65_536  # entries in the broker's queue
-READY_PAUSE = (0.02, 1.0)  # s between two polls for a worker, the first and the longest
+READY_PAUSE = 0.02  # s between the first two polls for a worker
 READY_ANSWER = 1.0  # s, the least timeout of such a poll
 PIECES_PATIENCE = 2.0  # s for the pieces of answered streams at close
 INTERRUPT_AFTER = 1.0  # s for the sender to delete its entries at close
@@ -162,7 +163,7 @@ class RedisClient:
 
     def wait_ready(self, timeout: float | None) -> bool:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        pause, longest = READY_PAUSE
+        backoff = Backoff(READY_PAUSE)
         while not self._closing:
             most = max(READY_ANSWER, deadline - time.monotonic())
             try:
@@ -171,11 +172,10 @@ class RedisClient:
             except BrokerError as error:
                 if not error.transient:
                     raise
-            left = min(pause, deadline - time.monotonic())
+            left = min(backoff.next(), deadline - time.monotonic())
             if left <= 0:
                 return False
             self._changed.wait_for(lambda: self._closing, left)
-            pause = min(longest, 2 * pause)
         raise StreamerClosed("the streamer is closed")
 
     def _start(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._errors import BrokerError
 from ..._waiting import threads
-from ..connection.backoff import Backoff
+from ..._waiting.backoff import Backoff
 from ..protocol import (
     FIELD,
     Answer,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 from ... import _core
 from ..._errors import BrokerError
+from ..._waiting.backoff import Backoff
 from ..._waiting.threads import original
-from ..connection.backoff import Backoff
 from ..connection.broker import Command, ResponseError
 from ..keys import RequestStream
 from ..protocol import FIELD

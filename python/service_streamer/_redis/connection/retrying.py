@@ -10,8 +10,8 @@ from typing import TypeVar
 from redis.exceptions import ResponseError
 
 from ..._errors import BrokerError
+from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, original
-from .backoff import Backoff
 from .broker import Broker, Connection
 
 _logger = logging.getLogger("service_streamer")

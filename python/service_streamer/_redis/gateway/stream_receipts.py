@@ -8,8 +8,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from ..._errors import BrokerError
+from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread
-from ..connection.backoff import Backoff
 from ..protocol import FIELD, BadSignature, MalformedMessage, Signer
 from ..shards import Shard
 from ..stream_frames import RECEIPTS, Frame, is_kind, unpack
