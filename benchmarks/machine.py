@@ -34,7 +34,7 @@ def field(path: str, name: str) -> str:
 
 def commit() -> str:
     """The revision of the checkout, marked if it has uncommitted changes, apart from results."""
-    results = [":!benchmarks/results", ":!benchmarks/plots", ":!benchmarks/RESULTS.md"]
+    results = [":!benchmarks/results", ":!benchmarks/RESULTS.md"]
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *results)
     return (_git("describe", "--always") or "no commit") + ("-dirty" if changed else "")
 

@@ -1,6 +1,6 @@
-"""Writes results/<part>.json, RESULTS.md with a section for each part, and plots/.
+"""Writes results/<part>.json, RESULTS.md with a section for each part, and pages of the site.
 
-`python benchmarks/report.py` writes RESULTS.md and the plots again from the JSON files.
+`python benchmarks/report.py` writes RESULTS.md and the pages again from the JSON files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-import venvs
 from plan import PARTS, part_of
 from tables import site_pages
 from tables.cells import NONE, gains, joined, number, peer_cell
@@ -67,22 +66,11 @@ def markdown(parts: dict[str, Part]) -> str:
     lines += ["better of the original's variants (max_latency 0.1 and 0.005 s), above 1 is better."]
     for name, data in parts.items():
         lines += ["", f"## {PARTS[name]}", "", *heading(data), *targets_table(data)]
-        if name == "local":
-            plots = ("throughput", "latency", "web")
-            lines += ["", *(f"![{plot}](plots/{plot}.svg)" for plot in plots)]
     lines += ["", "## Everything measured", "", "Median (lowest … highest).", ""]
     lines += ["| case | peer | measured |", "|---|---|---|"]
     for data in parts.values():
         lines += everything_table(data)
     return "\n".join(lines) + "\n"
-
-
-def draw(results: Path, folder: Path) -> None:
-    """Draw the plots in a separate environment: the bench itself needs no packages."""
-    try:
-        venvs.draw("tables.plots", results, folder)
-    except venvs.Unavailable as error:
-        print(f"no plots: {error}")
 
 
 def split(data: Part) -> dict[str, Part]:
@@ -119,14 +107,12 @@ def load(out: Path) -> dict[str, Part]:
 
 
 def publish(out: Path) -> None:
-    """Write RESULTS.md, the pages of the site and the plots of all existing parts."""
+    """Write RESULTS.md and the pages of the site, for all existing parts."""
     parts = load(out)
     (out / "RESULTS.md").write_text(markdown(parts))
     if out == HERE:
         for path, text in site_pages.pages(parts).items():
             path.write_text(text)
-    if parts:
-        draw(out / "results", out / "plots")
 
 
 def differing() -> list[str]:

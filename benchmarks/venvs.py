@@ -42,12 +42,6 @@ def python(name: str) -> Path:
     return executable
 
 
-def draw(module: str, *arguments: Path) -> None:
-    """Run a module that draws pictures in the environment with matplotlib, without our package."""
-    command = [python("plots"), "-m", module, *(each.resolve() for each in arguments)]
-    subprocess.run(command, cwd=HERE, check=True)
-
-
 def make(folder: Path, required: Path) -> Path:
     """Make an environment, replacing an old one. Return its interpreter."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,12 +1,10 @@
 """The pictures of the results: throughput against clients, latency at low load, web servers, gains.
 
-report.py runs it in the environment with matplotlib: `-m tables.plots RESULTS_FOLDER FOLDER`. Each
-picture names the SHA-256 of its results file, so that a test sees an old one.
+`make docs` draws them for the site: `python -m tables.plots FOLDER`, in the folder benchmarks.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import textwrap
@@ -35,6 +33,7 @@ from plan import PARTS  # noqa: E402
 from .figures import Figure, Results, Row  # noqa: E402
 from .parts import Part, rows_of  # noqa: E402
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 CLIENTS = (1, 16, 128)
 COLOURS = {
     "ours": "#0b6e4f",
@@ -166,22 +165,21 @@ def eager(figure: Figure, results: Results) -> float | None:
     return results.get(figure.case, EAGER, figure.metric)
 
 
-def save(figure: PltFigure, path: Path, source: Path) -> None:
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+def save(figure: PltFigure, path: Path) -> None:
     figure.tight_layout()
-    figure.savefig(path, bbox_inches="tight", metadata={"Date": None, "Source": digest})
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
 
 
 def main() -> None:
-    folder = Path(sys.argv[2])
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name in PARTS:
-        source = Path(sys.argv[1]) / f"{name}.json"
+        source = RESULTS / f"{name}.json"
         if source.exists():
             data = json.loads(source.read_text())
             for plot, figure in drawn(name, data, Results(data["medians"])):
-                save(figure, folder / f"{plot}.svg", source)
+                save(figure, folder / f"{plot}.svg")
 
 
 def drawn(name: str, data: Part, results: Results) -> Iterator[tuple[str, PltFigure]]:

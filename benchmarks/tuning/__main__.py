@@ -1,6 +1,6 @@
 """The measurements behind docs/tuning: `python -m tuning`, two minutes on 2 cores.
 
-Writes results/tuning.json, and from it the pictures and the report of the pages.
+Writes results/tuning.json, and from it the report of the pages. `make docs` draws the pictures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import machine
-import venvs
 from cases import common, threads
 
 from service_streamer import Streamer, ThreadedStreamer
@@ -137,19 +136,18 @@ def wrapped(text: str) -> str:
 
 
 def publish() -> None:
-    """Draw the pictures, and put the report into its page."""
+    """Put the report into its page."""
     page = PAGES / "explain.md"
     before, rest = page.read_text().split("```text\n", 1)
     after = rest.split("\n```\n", 1)[1]
     shown = wrapped(json.loads(RESULTS.read_text())["report"])
     page.write_text(f"{before}```text\n{shown}\n```\n{after}")
-    venvs.draw("tuning.pictures", RESULTS, PAGES)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draw", action="store_true", help="without a measurement")
-    if not parser.parse_args().draw:
+    parser.add_argument("--publish", action="store_true", help="without a measurement")
+    if not parser.parse_args().publish:
         RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
     publish()
 

@@ -1,7 +1,6 @@
 """The pictures of docs/tuning from results/tuning.json.
 
-`python -m tuning` runs it in the environment with matplotlib:
-`-m tuning.pictures RESULTS.json FOLDER`.
+`make docs` draws them for the site: `python -m tuning.pictures FOLDER`, in the folder benchmarks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tables.plots import save  # sets how all pictures look
+from tables.plots import RESULTS, save  # sets how all pictures look
 
 QUEUED, RUNNING, MODEL, SECOND = "#d9d9d9", "#6fbf9b", "#0b6e4f", "#b23a48"
 EDGE = {"edgecolor": "white", "linewidth": 1.2}
@@ -105,8 +104,8 @@ def workers(measured: list[Mapping[str, Any]]) -> Figure:
 
 
 def main() -> None:
-    source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    results = json.loads(source.read_text())
+    folder = Path(sys.argv[1])
+    results = json.loads((RESULTS / "tuning.json").read_text())
     figures = {
         "batches": batches(results["timelines"]),
         "batch-size": batch_sizes(results["batch_sizes"]),
@@ -114,7 +113,7 @@ def main() -> None:
         "workers": workers(results["workers"]),
     }
     for name, figure in figures.items():
-        save(figure, folder / f"{name}.svg", source)
+        save(figure, folder / f"{name}.svg")
 
 
 if __name__ == "__main__":

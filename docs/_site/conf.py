@@ -16,6 +16,7 @@ version = release = service_streamer.__version__
 
 extensions = [
     "pages",
+    "plots",
     "reference",
     "tutorials",
     "myst_parser",

@@ -1,1 +1,0 @@
-"""A simulation of many machines around one queue, driven by measured costs."""
