@@ -114,16 +114,16 @@ def compile(
         fit = limits.fit(inputs)
         module = model.module() if is_program else model
         answer = ask(module, fit.resized(fit.batch, fit.length), "the example")  # before long work
-        plain = model if is_program or answer.kind is None else with_plain_outputs(model)
         draft = Path(folder) / target.name
         isa = None
         ranges: list[Range | None] = [None] * len(inputs.names)
         if target.suffix == ".pt2":
+            plain = model if is_program or answer.kind is None else with_plain_outputs(model)
             ranges = make_package(plain, fit, limits, draft, configs)
             run, metadata = load_package(draft, where)
             isa = metadata.get("AOTI_CPU_ISA") if where.type == "cpu" else None
         else:
-            make_script(plain, fit, draft)
+            make_script(model, fit, draft)
             run = load_script(draft, where)
         outputs = check_answers(module, run, inputs, limits, tolerance)
         dims = {BATCH: (1, limits.max_batch)}

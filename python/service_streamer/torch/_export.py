@@ -7,6 +7,7 @@ graph that libtorch interprets.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,9 @@ def _guard_divisions(program: ExportedProgram) -> None:
         if node.kwargs["rounding_mode"] != "trunc" or floats or isinstance(divisor, int):
             continue
         with graph.inserting_before(node):
+            if isinstance(dividend, int):
+                dividend = graph.call_function(aten.full_like.default, (divisor, dividend))
+                dividend.meta["val"] = node.meta["val"]
             rest = graph.call_function(aten.fmod.Tensor, (dividend, divisor))
             whole = graph.call_function(aten.sub.Tensor, (dividend, rest))
             quotient = graph.call_function(
@@ -187,9 +191,14 @@ def with_plain_outputs(module: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.module = module
+            self.forward = self._with_its_signature()
 
-        def forward(self, *tensors: Tensor, **named: Tensor) -> Any:
-            return tuple(self.module(*tensors, **named))
+        def _with_its_signature(self) -> Callable[..., Any]:
+            @functools.wraps(module.forward)
+            def forward(*tensors: Tensor, **named: Tensor) -> Any:
+                return tuple(module(*tensors, **named))
+
+            return forward
 
     return PlainOutputs().eval()
 

@@ -34,7 +34,7 @@ class NativeModel(NativeSource):
     Pass it to a `ThreadedStreamer` in place of a predict function.
 
     An item is the input of the model without the batch dimension: a tensor or array, or a tuple or
-        mapping of them, as the signature says. Items must have exactly the types of the model's inputs,
+    mapping of them, as the signature says. Items must have exactly the types of the model's inputs,
     and only indices that its tables have, as far as the signature tells. They must not be changed
     until they are answered. A caller gets a tensor (or a tuple, list or dict of tensors) for each
     item: views of the outputs of the whole batch.
@@ -126,6 +126,12 @@ class NativeModel(NativeSource):
         if intra_op_threads is None:
             intra_op_threads = max(1, thread_count() // self._workers)
         count("intra_op_threads", intra_op_threads)
+        if intra_op_threads > 1:
+            self.advice = (
+                f"Each batch is computed with intra_op_threads={intra_op_threads}. For batches of "
+                "few items 1 is often faster, for larger ones often not: measure both, or let "
+                "`service-streamer tune --native` do it."
+            )
         self._path = os.fspath(path)
         self._script = script = is_script(path)
         self.signature = (
