@@ -41,8 +41,8 @@ class ItemReader {
     if (device_ && !device_->is_cpu()) devices_ += " or " + device_->str();
   }
 
-  // To be called after the last item: checks the numbers of inputs with a range, and records the event after which items
-  // on the device are complete. False with an exception set.
+  // To be called after the last item: checks the numbers of inputs with a range, and records the event after which
+  // items on the device are complete. False with an exception set.
   bool finish() {
     if (location_ == Location::kDevice) {
       into_.ready = torch_backend::event_of_this_thread(*device_);

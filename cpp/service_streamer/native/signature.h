@@ -64,8 +64,8 @@ struct ItemMismatch {
 std::optional<ItemMismatch> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
                                          bool may_grow, std::span<std::int64_t> extents);
 
-// Checks the numbers of a tensor that has passed check_tensor(), in host memory. Reads each of them once. Returns nullopt
-// if they fit.
+// Checks the numbers of a tensor that has passed check_tensor(), in host memory. Reads each of them once. Returns
+// nullopt if they fit.
 std::optional<ItemMismatch> check_values(const TensorSpec& input, const TensorView& tensor);
 
 }  // namespace service_streamer::native

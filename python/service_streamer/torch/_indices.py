@@ -56,7 +56,7 @@ def _limits(user: Node, index: Node) -> Range | None:
     if name == "aten.index_select" and arguments[2] is index:
         return _of(arguments[0], arguments[1], negative=False)
     if name == "aten.index":
-        indices = list(arguments[1])  # type: ignore[arg-type]
+        indices = list(arguments[1])
         masks = any(each is not None and not _is_integer(each) for each in indices)
         if index in indices and not masks:
             return _of(arguments[0], indices.index(index), negative=True)

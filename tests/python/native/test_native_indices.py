@@ -10,7 +10,6 @@ from test_native_refusals import rewritten
 
 from service_streamer import ThreadedStreamer
 from service_streamer.torch import (
-    BatchedModel,
     DimensionFixed,
     ModelFileError,
     NativeModel,
@@ -201,17 +200,6 @@ def test_a_mapping_of_tensors_is_an_item(torch, model):
         run([UserDict(ids=torch.ones(3), kind=torch.ones(1))])
     with pytest.raises(LookupError, match="no ids"):
         run([Shouting(item(torch))])
-
-
-@pytest.mark.parametrize("without", [None, "_torch"])
-def test_a_mapping_of_tensors_is_an_item_of_a_batched_model(torch, without, monkeypatch):
-    from service_streamer.torch import _by_torch, _module
-
-    if without is not None:
-        monkeypatch.setattr(_module, "load_module", lambda: _by_torch)
-    double = BatchedModel(lambda x, y: x + y, collate="pad")
-    given = UserDict(x=torch.ones(2), y=torch.ones(2))
-    assert [each.tolist() for each in double([given, {**given}])] == [[2, 2]] * 2
 
 
 # ------------------------------------------------------------------- packages made elsewhere
