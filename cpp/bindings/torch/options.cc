@@ -31,8 +31,8 @@ int symbol_named(const native::Signature& signature, const std::string& name) {
   throw py::value_error("unknown dimension: " + name);
 }
 
-// `given` is (name, dtype, sizes without the batch dimension, range of the numbers or None). A size is a number (fixed),
-// a str (symbol) or None (unknown).
+// `given` is (name, dtype, sizes without the batch dimension, range of the numbers or None). A size is a number
+// (fixed), a str (symbol) or None (unknown).
 native::TensorSpec spec_from(const native::Signature& signature, const py::handle& given) {
   const auto tuple = given.cast<py::tuple>();
   native::TensorSpec spec;
