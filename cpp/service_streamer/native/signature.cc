@@ -29,10 +29,10 @@ ItemMismatch wrong_size(const Signature& signature, const TensorSpec& input, con
 }
 
 template <typename Number>
-Number number_at(const std::byte* data) {
+std::int64_t number_at(const std::byte* data) {
   Number number;
   std::memcpy(&number, data, sizeof(number));  // an array may not be aligned
-  return number;
+  return static_cast<std::int64_t>(number);
 }
 
 // Whether `count` numbers lie in the range. Outside of it, number - min or max - number is negative. If one of the two
@@ -43,7 +43,7 @@ bool all_in_range(const std::byte* data, std::int64_t count, std::int64_t stride
   const auto max = static_cast<std::uint64_t>(input.max_value);
   std::uint64_t signs = 0;
   const auto add = [&](const std::byte* at) {
-    const auto number = static_cast<std::uint64_t>(static_cast<std::int64_t>(number_at<Number>(at)));
+    const auto number = static_cast<std::uint64_t>(number_at<Number>(at));
     signs |= (number - min) | (max - number);
   };
   if (stride == static_cast<std::int64_t>(sizeof(Number))) {

@@ -55,11 +55,6 @@ class DimensionFixed(CompileError):
             f"dimension {dimension} of input {input!r}, {meaning}, is fixed to {size}: the module "
             "uses this size as a constant (len(), int(), `if`, .view(2, -1)), or it "
             "was exported without a dynamic dimension"
-            + (
-                ""
-                if dimension == 0
-                else ". An LSTM, GRU or RNN needs a .pt for sequences that vary"
-            )
         )
         self.input = input
         self.dimension = dimension
