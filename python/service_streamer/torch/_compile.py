@@ -91,7 +91,7 @@ def compile(
         >>> module = torch.nn.Linear(3, 4).eval()
         >>> sidecar = compile(module, torch.ones(8, 3), "linear.pt2", max_batch=64)
         >>> sidecar.inputs
-        (TensorSpec(name='input', dtype='float32', shape=('batch', 3)),)
+        (TensorSpec(name='input', dtype='float32', shape=('batch', 3), values=None),)
         >>> with ThreadedStreamer(NativeModel("linear.pt2"), batch_size=64) as streamer:
         ...     [output.shape for output in streamer.predict([torch.ones(3), torch.zeros(3)])]
         [torch.Size([4]), torch.Size([4])]

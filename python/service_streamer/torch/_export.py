@@ -231,8 +231,8 @@ def _export(module: Any, example: Example, limits: Limits) -> ExportedProgram:
         failure = error
     if sequence is not None and any(isinstance(m, torch.nn.RNNBase) for m in module.modules()):
         raise CompileError(
-            "torch.export unrolls an LSTM, GRU or RNN to one length: for sequences that vary, write "
-            f"a .pt ({first_line(failure)})"
+            "torch.export unrolls an LSTM, GRU or RNN to one length: for sequences that vary, "
+            f"write a .pt ({first_line(failure)})"
         ) from failure
     try:
         # Export again and let torch choose the constants, to find out which dimension is fixed.
