@@ -22,6 +22,9 @@ class NativeSource(abc.ABC):
     generated: Collection[str | None] = ()
     """the inputs that the model makes itself"""
 
+    advice: str = ""
+    """a sentence for `explain` about the settings of the model"""
+
     @property
     @abc.abstractmethod
     def workers(self) -> int:

@@ -35,6 +35,7 @@ from ._worker import Workers
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._statistics.stats import StreamerStats
     from .step_model import StepModel
 
 
@@ -286,6 +287,12 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
 
             return StepWorkers(self._predict_function, options)
         return Workers(self._predict_function, options, self._worker_num)
+
+    def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
+        model = self._predict_function
+        if isinstance(model, NativeSource) and model.advice:
+            text = f"{text}\n\n{model.advice}"
+        return super()._explanation(text, name, stats)
 
     def _name(self) -> str:
         return f"{type(self).__name__}({name_of(self._predict_function)})"

@@ -18,9 +18,6 @@ namespace {
 
 using native::Collator;
 
-// Smaller copies keep the GIL: getting it back from another thread could take longer than the copy.
-constexpr std::size_t kMinBytesWithoutGil = 64 << 10;
-
 BatcherOptions batcher_options_from(const py::dict& given) {
   return {.collate = collate_options_from(given),
           .pad_value = given["pad_value"].cast<double>(),
@@ -71,12 +68,13 @@ Groups::Groups(std::shared_ptr<Batcher> batcher, const py::list& items, const py
 
 bool Groups::read(PyObject* given, Item& item) {
   bool is_read;
-  if (PyDict_Check(given)) {
-    is_read = read_dict(given, item);
-  } else if (PyTuple_Check(given) || PyList_Check(given)) {
+  if (PyTuple_Check(given) || PyList_Check(given)) {
     is_read = read_sequence(given, item);
+  } else if (const auto dict = py::reinterpret_steal<py::object>(dict_of(given))) {
+    is_read = read_dict(dict.ptr(), item);
   } else {
-    is_read = read_tensor(given, "0", {.before = "", .name = "", .after = "an item", .wanted = "numbers"}, item);
+    is_read = PyErr_Occurred() == nullptr &&
+              read_tensor(given, "0", {.before = "", .name = "", .after = "an item", .wanted = "numbers"}, item);
   }
   return is_read && check_generated_arguments(item);
 }

@@ -7,6 +7,7 @@
 
 #include "bindings/python/deferred_delete.h"
 #include "bindings/torch/views.h"
+#include "bindings/torch/without_gil.h"
 #include "service_streamer/torch/device.h"
 
 namespace service_streamer::bindings {
@@ -40,9 +41,18 @@ class ItemReader {
     if (device_ && !device_->is_cpu()) devices_ += " or " + device_->str();
   }
 
-  // To be called after the last item: records the event after which items on the device are complete.
-  void finish() {
-    if (location_ == Location::kDevice) into_.ready = torch_backend::event_of_this_thread(*device_);
+  // To be called after the last item: checks the numbers of inputs with a range, and records the event after which
+  // items on the device are complete. False with an exception set.
+  bool finish() {
+    if (location_ == Location::kDevice) {
+      into_.ready = torch_backend::event_of_this_thread(*device_);
+      return true;
+    }
+    if (limited_bytes_ == 0) return true;
+    std::optional<ItemMismatch> mismatch;
+    const auto check = [&] { mismatch = first_wrong_number(); };
+    limited_bytes_ >= kMinBytesWithoutGil ? without_gil(check) : check();
+    return !mismatch || refuse(*mismatch);
   }
 
   // False with an exception set.
@@ -73,10 +83,16 @@ class ItemReader {
     return true;
   }
 
-  bool read_dict(PyObject* item) {
-    if (!PyDict_Check(item) || PyDict_GET_SIZE(item) != static_cast<Py_ssize_t>(item_inputs_.size())) {
-      return refuse_item(item, "a dict of ");
-    }
+  bool read_dict(PyObject* given) {
+    PyObject* item = dict_of(given);
+    if (item == nullptr) return PyErr_Occurred() == nullptr && refuse_item(given, "a dict of ");
+    const bool fits = read_dict_itself(item);
+    Py_DECREF(item);
+    return fits;
+  }
+
+  bool read_dict_itself(PyObject* item) {
+    if (PyDict_GET_SIZE(item) != static_cast<Py_ssize_t>(item_inputs_.size())) return refuse_item(item, "a dict of ");
     for (const TensorSpec* input : item_inputs_) {
       PyObject* tensor = PyDict_GetItemString(item, input->name.c_str());
       if (tensor == nullptr) return refuse_item(item, "a dict of ");
@@ -106,12 +122,30 @@ class ItemReader {
     const std::optional<Location> location = into_.owners.view(object, label, view, device_);
     if (!location || !check_location(*location)) return false;
     const std::optional<ItemMismatch> mismatch = native::check_tensor(signature_, input, view, collate_.pad, extents_);
-    if (mismatch) {
-      PyErr_SetString(mismatch->wrong_type ? PyExc_TypeError : PyExc_ValueError, mismatch->message.c_str());
-      return false;
-    }
+    if (mismatch) return refuse(*mismatch);
+    if (input.limits_values()) limited_bytes_ += bytes_of(view);
     into_.views.push_back(view);
     return true;
+  }
+
+  static bool refuse(const ItemMismatch& mismatch) {
+    PyErr_SetString(mismatch.wrong_type ? PyExc_TypeError : PyExc_ValueError, mismatch.message.c_str());
+    return false;
+  }
+
+  static std::size_t bytes_of(const TensorView& view) {
+    std::size_t bytes = native::size_of(view.dtype);
+    for (const std::int64_t size : view.sizes.values()) bytes *= static_cast<std::size_t>(size);
+    return bytes;
+  }
+
+  std::optional<ItemMismatch> first_wrong_number() const {
+    for (std::size_t i = 0; i < into_.views.size(); ++i) {
+      const TensorSpec& input = *item_inputs_[i % item_inputs_.size()];
+      if (!input.limits_values()) continue;
+      if (std::optional<ItemMismatch> found = native::check_values(input, into_.views[i])) return found;
+    }
+    return std::nullopt;
   }
 
   // All tensors of a request must be on the model's device, or all on the host.
@@ -134,18 +168,20 @@ class ItemReader {
   std::optional<torch_backend::TensorDevice> device_;  // where tensors may be besides the host
   std::string devices_ = "cpu";                        // the accepted devices, for messages
   std::optional<Location> location_;                   // of the tensors read so far
+  std::size_t limited_bytes_ = 0;                      // of the tensors whose numbers are to be checked
 };
 
 }  // namespace
 
 native::ItemsRef read_items(PyObject* items, const torch_backend::Model& model) {
-  auto read = std::make_unique<ReadItems>();
-  ItemReader reader(model, *read);
+  auto* const own = new ReadItems;
+  native::ItemsRef read(own);  // a thread that ends while it waits for the GIL must not free Python objects
+  ItemReader reader(model, *own);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
     if (!reader.read_item(PyTuple_GET_ITEM(items, i))) return nullptr;
   }
-  reader.finish();
-  return native::ItemsRef(read.release());
+  if (!reader.finish()) return nullptr;
+  return read;
 }
 
 }  // namespace service_streamer::bindings

@@ -24,7 +24,7 @@ native::ItemsRef LoadedModel::read(PyObject* items) {
 
 PyObject* LoadedModel::value_of(const std::vector<native::OutputRange>& ranges, bool as_batch) {
   delete_deferred();
-  return as_batch ? batch_of(ranges, *model_, kind_) : items_of(ranges, *model_, kind_);
+  return as_batch ? batch_of(ranges, *model_, form_) : items_of(ranges, *model_, form_);
 }
 
 PyObject* LoadedModel::run(PyObject* items, bool as_batch) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <Python.h>
+#include <pybind11/pybind11.h>
 
 #include <memory>
 #include <mutex>
@@ -15,7 +15,8 @@ namespace service_streamer::bindings {
 // A torch model behind the NativeModel interface of _core. Methods that use Python objects require the GIL.
 class LoadedModel final : public NativeModel {
  public:
-  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputKind kind) : model_(std::move(model)), kind_(kind) {}
+  LoadedModel(std::shared_ptr<torch_backend::Model> model, OutputForm form)
+      : model_(std::move(model)), form_(std::move(form)) {}
 
   std::shared_ptr<native::Model> model() override { return model_; }
   const std::shared_ptr<torch_backend::Model>& torch_model() const { return model_; }
@@ -28,7 +29,7 @@ class LoadedModel final : public NativeModel {
 
  private:
   const std::shared_ptr<torch_backend::Model> model_;
-  const OutputKind kind_;
+  const OutputForm form_;
 
   std::mutex running_;  // guards runner_; taken without the GIL
   std::unique_ptr<native::Runner> runner_;

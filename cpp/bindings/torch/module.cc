@@ -47,9 +47,10 @@ LoadedModel& model_in(const py::capsule& capsule) {
 }
 
 py::capsule make_model(const py::dict& given) {
-  const OutputKind kind = given["numpy"].cast<bool>() ? OutputKind::kNumpy : OutputKind::kTensor;
-  return capsule_of(
-      std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)), kind));
+  OutputForm form{.kind = given["numpy"].cast<bool>() ? OutputKind::kNumpy : OutputKind::kTensor,
+                  .type = given["output_type"]};
+  return capsule_of(std::make_unique<LoadedModel>(std::make_shared<torch_backend::Model>(model_options_from(given)),
+                                                  std::move(form)));
 }
 
 void load(const py::capsule& capsule) {

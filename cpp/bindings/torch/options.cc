@@ -31,11 +31,12 @@ int symbol_named(const native::Signature& signature, const std::string& name) {
   throw py::value_error("unknown dimension: " + name);
 }
 
-// `given` is (name, dtype, sizes without the batch dimension). A size is a number (fixed), a str (symbol) or None
-// (unknown).
+// `given` is (name, dtype, sizes without the batch dimension, range of the numbers or None). A size is a number
+// (fixed), a str (symbol) or None (unknown).
 native::TensorSpec spec_from(const native::Signature& signature, const py::handle& given) {
   const auto tuple = given.cast<py::tuple>();
-  native::TensorSpec spec{.name = tuple[0].cast<std::string>(), .dtype = {}, .dimensions = {}};
+  native::TensorSpec spec;
+  spec.name = tuple[0].cast<std::string>();
   if (!native::from_string(tuple[1].cast<std::string>(), spec.dtype))
     throw py::value_error("unknown dtype: " + tuple[1].cast<std::string>());
   for (const py::handle size : tuple[2]) {
@@ -49,6 +50,9 @@ native::TensorSpec spec_from(const native::Signature& signature, const py::handl
   }
   if (spec.dimensions.size() > native::kMaxDimensions - 1)
     throw py::value_error("'" + spec.name + "' has too many dimensions: " + std::to_string(spec.dimensions.size()));
+  if (!tuple[3].is_none()) {
+    std::tie(spec.min_value, spec.max_value) = tuple[3].cast<std::tuple<std::int64_t, std::int64_t>>();
+  }
   return spec;
 }
 

@@ -21,8 +21,8 @@ using torch_backend::TensorOutputs;
 class Structured {
  public:
   // Steals the reference to a list of tensors.
-  Structured(PyObject* tensors, const native::Signature& signature, OutputKind kind)
-      : tensors_(tensors), signature_(signature), kind_(kind) {}
+  Structured(PyObject* tensors, const native::Signature& signature, const OutputForm& form)
+      : tensors_(tensors), signature_(signature), form_(form) {}
   ~Structured() { Py_XDECREF(tensors_); }
   Structured(const Structured&) = delete;
   Structured& operator=(const Structured&) = delete;
@@ -49,20 +49,23 @@ class Structured {
       }
       if (!stored) Py_CLEAR(whole);
     }
-    return whole;
+    if (whole == nullptr || form_.type.is_none()) return whole;
+    PyObject* own = PyObject_CallOneArg(form_.type.ptr(), whole);
+    Py_DECREF(whole);
+    return own;
   }
 
  private:
   PyObject* next_tensor() {
     PyObject* tensor = PyList_GET_ITEM(tensors_, next_++);
-    if (kind_ == OutputKind::kTensor) return Py_NewRef(tensor);
+    if (form_.kind == OutputKind::kTensor) return Py_NewRef(tensor);
     static PyObject* numpy = PyUnicode_InternFromString("numpy");
     return PyObject_CallMethodNoArgs(tensor, numpy);
   }
 
   PyObject* const tensors_;
   const native::Signature& signature_;
-  const OutputKind kind_;
+  const OutputForm& form_;
   Py_ssize_t next_ = 0;
 };
 
@@ -179,7 +182,8 @@ PyObject* with_python_errors(Function function) {
 
 }  // namespace
 
-PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind) {
+PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model,
+                   const OutputForm& form) {
   return with_python_errors([&]() -> PyObject* {
     const std::vector<Row> rows = rows_in_order(ranges);
     const std::size_t outputs = rows.empty() ? 0 : rows.front().run->tensors.size();
@@ -187,9 +191,9 @@ PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_b
     tensors.reserve(rows.size() * outputs);
     for (const Row& row : rows) add_item(*row.run, row.row, model, tensors);
     PyObject* made = python_tensors(std::move(tensors));
-    const bool plain = kind == OutputKind::kTensor && model.signature().output_structure == Structure::kTensor;
+    const bool plain = form.kind == OutputKind::kTensor && model.signature().output_structure == Structure::kTensor;
     if (made == nullptr || (plain && outputs == 1)) return made;
-    Structured structured(made, model.signature(), kind);
+    Structured structured(made, model.signature(), form);
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(rows.size()));
     for (std::size_t i = 0; list != nullptr && i < rows.size(); ++i) {
       PyObject* item = structured.next(outputs);
@@ -203,7 +207,8 @@ PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_b
   });
 }
 
-PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind) {
+PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model,
+                   const OutputForm& form) {
   return with_python_errors([&]() -> PyObject* {
     const std::vector<TensorOutputs::Slice> slices = slices_in_order(ranges);
     const std::size_t outputs = slices.front().run->tensors.size();
@@ -216,7 +221,7 @@ PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_b
     }
     PyObject* made = python_tensors(std::move(tensors));
     if (made == nullptr) return nullptr;
-    return Structured(made, model.signature(), kind).next(outputs);
+    return Structured(made, model.signature(), form).next(outputs);
   });
 }
 

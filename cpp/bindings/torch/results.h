@@ -1,6 +1,6 @@
 #pragma once
 
-#include <Python.h>
+#include <pybind11/pybind11.h>
 
 #include <vector>
 
@@ -13,11 +13,18 @@ namespace service_streamer::bindings {
 // functions require the GIL.
 enum class OutputKind { kTensor, kNumpy };
 
+struct OutputForm {
+  OutputKind kind = OutputKind::kTensor;
+  pybind11::object type = pybind11::none();  // is called with each tuple of outputs, as torch.return_types.topk
+};
+
 // Returns a new list with the outputs of each item. nullptr with an exception set on failure.
-PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind);
+PyObject* items_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model,
+                   const OutputForm& form);
 
 // Returns the outputs of all items in one batch. Padded outputs are cut to the longest item. nullptr with an exception
 // set on failure.
-PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model, OutputKind kind);
+PyObject* batch_of(const std::vector<native::OutputRange>& ranges, const torch_backend::Model& model,
+                   const OutputForm& form);
 
 }  // namespace service_streamer::bindings

@@ -75,7 +75,27 @@ bool fits_rank(const Label& label, std::int64_t rank) {
   return false;
 }
 
+// collections.abc.Mapping, a borrowed reference; nullptr with an exception set.
+PyObject* mapping_type() {
+  static PyObject* type = nullptr;
+  if (type != nullptr) return type;
+  PyObject* abc = PyImport_ImportModule("collections.abc");
+  if (abc != nullptr) type = PyObject_GetAttrString(abc, "Mapping");
+  Py_XDECREF(abc);
+  return type;
+}
+
 }  // namespace
+
+PyObject* dict_of(PyObject* object) {
+  if (PyDict_Check(object)) return Py_NewRef(object);
+  if (is_tensor(object) || PyObject_CheckBuffer(object) != 0) return nullptr;
+  PyObject* type = mapping_type();
+  if (type == nullptr || PyObject_IsInstance(object, type) != 1) return nullptr;
+  PyObject* dict = PyDict_New();
+  if (dict != nullptr && PyDict_Update(dict, object) < 0) Py_CLEAR(dict);
+  return dict;
+}
 
 ViewOwners::~ViewOwners() {
   for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);

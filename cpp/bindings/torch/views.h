@@ -27,6 +27,10 @@ struct Label {
 // Where the memory of a tensor is.
 enum class Location : std::uint8_t { kHost, kDevice };
 
+// Returns a new reference to the dict, or to a dict with the content of any other mapping, such as the BatchEncoding of
+// a tokenizer. nullptr if the object is no mapping; then an exception is set only if asking it has raised.
+PyObject* dict_of(PyObject* object);
+
 // Makes views of Python objects, and keeps the objects alive and in place until it is destroyed. Requires the GIL.
 class ViewOwners {
  public:

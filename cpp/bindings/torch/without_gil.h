@@ -2,9 +2,13 @@
 
 #include <Python.h>
 
+#include <cstddef>
 #include <exception>
 
 namespace service_streamer::bindings {
+
+// Work on less memory keeps the GIL: getting it back from another thread could take longer than the work.
+constexpr std::size_t kMinBytesWithoutGil = 64 << 10;
 
 // Calls a function without the GIL. Its exceptions are rethrown with the GIL held, because the handlers use Python.
 //

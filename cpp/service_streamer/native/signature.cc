@@ -1,6 +1,7 @@
 #include "service_streamer/native/signature.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace service_streamer::native {
 namespace {
@@ -27,7 +28,80 @@ ItemMismatch wrong_size(const Signature& signature, const TensorSpec& input, con
                      ", the model wants " + shape_of(signature, input) + detail};
 }
 
+template <typename Number>
+std::int64_t number_at(const std::byte* data) {
+  Number number;
+  std::memcpy(&number, data, sizeof(number));  // an array may not be aligned
+  return static_cast<std::int64_t>(number);
+}
+
+// Whether `count` numbers lie in the range. Outside of it, number - min or max - number is negative. If one of the two
+// overflows, the other is negative. Their signs are collected without a branch, so the compiler makes vectors of them.
+template <typename Number>
+bool all_in_range(const std::byte* data, std::int64_t count, std::int64_t stride, const TensorSpec& input) {
+  const auto min = static_cast<std::uint64_t>(input.min_value);
+  const auto max = static_cast<std::uint64_t>(input.max_value);
+  std::uint64_t signs = 0;
+  const auto add = [&](const std::byte* at) {
+    const auto number = static_cast<std::uint64_t>(number_at<Number>(at));
+    signs |= (number - min) | (max - number);
+  };
+  if (stride == static_cast<std::int64_t>(sizeof(Number))) {
+    for (std::int64_t i = 0; i < count; ++i) add(data + i * static_cast<std::int64_t>(sizeof(Number)));
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) add(data + i * stride);
+  }
+  return signs >> 63 == 0;
+}
+
+// The first number outside of the range.
+template <typename Number>
+std::optional<std::int64_t> find_outside(const TensorView& tensor, const TensorSpec& input, std::size_t dimension,
+                                         const std::byte* data) {
+  if (dimension + 1 < tensor.sizes.rank()) {
+    for (std::int64_t i = 0; i < tensor.sizes[dimension]; ++i) {
+      const auto found = find_outside<Number>(tensor, input, dimension + 1, data + i * tensor.strides[dimension]);
+      if (found) return found;
+    }
+    return std::nullopt;
+  }
+  const bool single = tensor.sizes.rank() == 0;
+  const std::int64_t count = single ? 1 : tensor.sizes[dimension];
+  const std::int64_t stride = single ? 0 : tensor.strides[dimension];
+  if (all_in_range<Number>(data, count, stride, input)) return std::nullopt;
+  for (std::int64_t i = 0;; ++i) {
+    const std::int64_t number = number_at<Number>(data + i * stride);
+    if (number < input.min_value || number > input.max_value) return number;
+  }
+}
+
+std::optional<std::int64_t> find_outside(const TensorView& tensor, const TensorSpec& input) {
+  switch (tensor.dtype) {
+    case Dtype::kUint8:
+      return find_outside<std::uint8_t>(tensor, input, 0, tensor.data);
+    case Dtype::kInt8:
+      return find_outside<std::int8_t>(tensor, input, 0, tensor.data);
+    case Dtype::kInt16:
+      return find_outside<std::int16_t>(tensor, input, 0, tensor.data);
+    case Dtype::kInt32:
+      return find_outside<std::int32_t>(tensor, input, 0, tensor.data);
+    case Dtype::kInt64:
+      return find_outside<std::int64_t>(tensor, input, 0, tensor.data);
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
+
+std::optional<ItemMismatch> check_values(const TensorSpec& input, const TensorView& tensor) {
+  const std::optional<std::int64_t> outside = find_outside(tensor, input);
+  if (!outside) return std::nullopt;
+  return ItemMismatch{.wrong_type = false,
+                      .message = "input '" + input.name + "' of an item has the number " + std::to_string(*outside) +
+                                 ", the model wants " + std::to_string(input.min_value) + " to " +
+                                 std::to_string(input.max_value)};
+}
 
 std::optional<ItemMismatch> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
                                          bool may_grow, std::span<std::int64_t> extents) {

@@ -23,6 +23,12 @@ struct TensorSpec {
   std::string name;
   Dtype dtype = Dtype::kFloat32;
   std::vector<Dimension> dimensions;  // without the batch dimension
+
+  // The smallest and the largest number that an input of integers may have, for example of the rows of an embedding.
+  std::int64_t min_value = INT64_MIN;
+  std::int64_t max_value = INT64_MAX;
+
+  bool limits_values() const { return min_value != INT64_MIN || max_value != INT64_MAX; }
 };
 
 // The name of a size that varies, and its range.
@@ -57,5 +63,9 @@ struct ItemMismatch {
 // completes it. `may_grow`: the batch will be padded, so sizes below the minimum are accepted.
 std::optional<ItemMismatch> check_tensor(const Signature& signature, const TensorSpec& input, const TensorView& tensor,
                                          bool may_grow, std::span<std::int64_t> extents);
+
+// Checks the numbers of a tensor that has passed check_tensor(), in host memory. Reads each of them once. Returns
+// nullopt if they fit.
+std::optional<ItemMismatch> check_values(const TensorSpec& input, const TensorView& tensor);
 
 }  // namespace service_streamer::native

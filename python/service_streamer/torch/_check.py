@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,12 @@ def check_answers(
     example: Example,
     limits: Limits,
     tolerance: float | None,
-) -> tuple[str, tuple[TensorSpec, ...]]:
+) -> tuple[TensorSpec, ...]:
     """Run both with batches of 1, 2 and the largest size, and with the shortest and longest
     sequences.
 
     Returns:
-        The output structure, and the specification of each output.
+        The specification of each output.
 
     Raises:
         AnswersDiffer: outputs differ in shape or type, or by more than the tolerance.
@@ -41,7 +42,7 @@ def check_answers(
     seen = []
     for batch, length in sizes:
         at = f"a batch of {batch}" + ("" if length is None else f" of length {length}")
-        structure, wanted = ask(module, example.resized(batch, length), at)
+        wanted = ask(module, example.resized(batch, length), at).tensors
         given = example.resized(batch, length)  # a new copy: the module may have changed its inputs
         try:
             answered = run(given.tensors)
@@ -57,15 +58,26 @@ def check_answers(
                 message, difference = found.args
                 raise AnswersDiffer(message, name, batch, length, difference) from None
         seen.append(wanted)
-    outputs = tuple(
+    return tuple(
         TensorSpec(name, _dtype(seen[0][name]), _shape(name, [each[name] for each in seen], sizes))
         for name in seen[0]
     )
-    return structure, outputs
 
 
-def ask(module: Callable[..., Any], given: Example, at: str) -> tuple[str, dict[str, Tensor]]:
-    """Call the module itself. Return the output structure and the output tensors by name.
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The outputs of a module."""
+
+    structure: str
+    """one of OUTPUT_STRUCTURES"""
+    tensors: dict[str, Tensor]
+    """by name"""
+    kind: str | None
+    """the full name of the class of a namedtuple, like "torch.return_types.topk", or None"""
+
+
+def ask(module: Callable[..., Any], given: Example, at: str) -> Answer:
+    """Call the module itself.
 
     Raises:
         CompileError: the module raises (the message contains `at`), or its output is not a
@@ -78,14 +90,17 @@ def ask(module: Callable[..., Any], given: Example, at: str) -> tuple[str, dict[
     return _flatten(answer)
 
 
-def _flatten(outputs: Any) -> tuple[str, dict[str, Tensor]]:
+def _flatten(outputs: Any) -> Answer:
     import torch
 
+    kind = None
     if isinstance(outputs, Mapping):
         structure, tensors = "dict", {str(name): value for name, value in outputs.items()}
     elif isinstance(outputs, tuple | list):
         structure = "tuple" if isinstance(outputs, tuple) else "list"
         tensors = {str(place): value for place, value in enumerate(outputs)}
+        if type(outputs) not in (tuple, list):
+            kind = f"{type(outputs).__module__}.{type(outputs).__qualname__}"
     else:
         structure, tensors = "tensor", {"0": outputs}
     for name, value in tensors.items():
@@ -96,7 +111,7 @@ def _flatten(outputs: Any) -> tuple[str, dict[str, Tensor]]:
             )
     if not tensors:
         raise CompileError("the module must return at least one tensor, not an empty structure")
-    return structure, tensors
+    return Answer(structure, tensors, kind)
 
 
 def _sizes(example: Example, limits: Limits) -> list[tuple[int, int | None]]:
@@ -113,7 +128,7 @@ def _sizes(example: Example, limits: Limits) -> list[tuple[int, int | None]]:
 
 def _named(answered: Any, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs by the module's names; a package knows only their order."""
-    _, received = _flatten(answered)
+    received = _flatten(answered).tensors
     if received.keys() != wanted.keys() and len(received) == len(wanted):
         received = dict(zip(wanted, received.values(), strict=True))
     if received.keys() != wanted.keys():

@@ -15,8 +15,24 @@ from .._messages import wrong_option
 from .._options import count
 from ._check import ask, check_answers
 from ._example import read_example
-from ._export import Limits, load_package, load_script, make_package, make_script
-from ._sidecar import BATCH, SEQUENCE, Signature, TensorSpec, sidecar_path, write_sidecar
+from ._export import (
+    Limits,
+    load_package,
+    load_script,
+    make_package,
+    make_script,
+    with_plain_outputs,
+)
+from ._indices import Range
+from ._sidecar import (
+    BATCH,
+    SEQUENCE,
+    Signature,
+    TensorSpec,
+    is_output_type,
+    sidecar_path,
+    write_sidecar,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -33,6 +49,7 @@ def compile(
     sequence: int | tuple[int, int] | None = None,
     device: str | device = "cpu",
     tolerance: float | None = None,
+    inductor_configs: Mapping[str, Any] | None = None,
 ) -> Signature:
     """Compile a module to a file, and check that the file gives the same outputs as the module.
 
@@ -57,6 +74,8 @@ def compile(
         device: the device to compile for. The module must be on this device.
         tolerance: the allowed difference of outputs, relative to 1 + their magnitude. None:
             depends on the dtype, 1e-4 for float32. Integers must be equal.
+        inductor_configs: options of Inductor for a `.pt2`. The default of ``cpp.threads`` is 1
+            here: with more threads, a wrong index in one item ends the whole process.
 
     Returns:
         The content of the sidecar.
@@ -72,7 +91,7 @@ def compile(
         >>> module = torch.nn.Linear(3, 4).eval()
         >>> sidecar = compile(module, torch.ones(8, 3), "linear.pt2", max_batch=64)
         >>> sidecar.inputs
-        (TensorSpec(name='input', dtype='float32', shape=('batch', 3)),)
+        (TensorSpec(name='input', dtype='float32', shape=('batch', 3), values=None),)
         >>> with ThreadedStreamer(NativeModel("linear.pt2"), batch_size=64) as streamer:
         ...     [output.shape for output in streamer.predict([torch.ones(3), torch.zeros(3)])]
         [torch.Size([4]), torch.Size([4])]
@@ -84,6 +103,7 @@ def compile(
     _check_tolerance(tolerance)
     where = torch.device(device)
     _check_model(model, where)
+    configs = _check_configs(inductor_configs, target)
     is_program = isinstance(model, torch.export.ExportedProgram)
     with (
         torch.no_grad(),
@@ -93,30 +113,35 @@ def compile(
         inputs = read_example(model, example, limits.lengths is not None, where)
         fit = limits.fit(inputs)
         module = model.module() if is_program else model
-        ask(module, fit.resized(fit.batch, fit.length), "the example")  # before the long work
+        answer = ask(module, fit.resized(fit.batch, fit.length), "the example")  # before long work
         draft = Path(folder) / target.name
         isa = None
+        ranges: list[Range | None] = [None] * len(inputs.names)
         if target.suffix == ".pt2":
-            make_package(model, fit, limits, draft)
+            plain = model if is_program or answer.kind is None else with_plain_outputs(model)
+            ranges = make_package(plain, fit, limits, draft, configs)
             run, metadata = load_package(draft, where)
             isa = metadata.get("AOTI_CPU_ISA") if where.type == "cpu" else None
         else:
             make_script(model, fit, draft)
             run = load_script(draft, where)
-        structure, outputs = check_answers(module, run, inputs, limits, tolerance)
+        outputs = check_answers(module, run, inputs, limits, tolerance)
         dims = {BATCH: (1, limits.max_batch)}
         if limits.lengths is not None:
             dims[SEQUENCE] = limits.lengths
         signature = Signature(
             inputs=tuple(
-                TensorSpec(name, str(tensor.dtype).removeprefix("torch."), _shape(tensor, varies))
-                for name, tensor, varies in zip(
-                    inputs.names, inputs.tensors, inputs.has_sequence, strict=True
+                TensorSpec(
+                    name, str(tensor.dtype).removeprefix("torch."), _shape(tensor, varies), values
+                )
+                for name, tensor, varies, values in zip(
+                    inputs.names, inputs.tensors, inputs.has_sequence, ranges, strict=True
                 )
             ),
             outputs=outputs,
             input_structure=inputs.structure,
-            output_structure=structure,
+            output_structure=answer.structure,
+            output_type=answer.kind if answer.kind and is_output_type(answer.kind) else None,
             max_batch=limits.max_batch,
             dims=dims,
             device=where.type,
@@ -161,6 +186,16 @@ def _check_lengths(sequence: Any) -> tuple[int, int] | None:
         "sequence must be the largest length, or a tuple of the smallest and a larger one, "
         f"not {sequence!r}"
     )
+
+
+def _check_configs(configs: Any, target: Path) -> Mapping[str, Any]:
+    if configs is None:
+        return {}
+    if not isinstance(configs, Mapping):
+        raise wrong_option(f"inductor_configs must be a dict, not {configs!r}", TypeError)
+    if configs and target.suffix != ".pt2":
+        raise wrong_option(f"inductor_configs={configs!r} needs a path that ends in .pt2")
+    return configs
 
 
 def _check_tolerance(tolerance: Any) -> None:

@@ -40,13 +40,17 @@ class Example:
     def resized(self, batch: int, length: int | None) -> Example:
         """A copy with other sizes. Rows and columns are dropped or repeated.
 
-        Values are not random, because an input may contain indices, which must stay valid.
+        Values are not random, because an input may contain indices, which must stay valid. Integers
+        that may be the lengths of the rows are cut to the new length.
         """
         tensors = []
+        old = self.length
         for tensor, has_sequence in zip(self.tensors, self.has_sequence, strict=True):
             resized = _cycled(tensor, 0, batch)
             if has_sequence and length is not None:
                 resized = _cycled(resized, 1, length)
+            elif old is not None and length is not None and _may_be_lengths(tensor, old):
+                resized = resized.clamp(max=length)
             tensors.append(resized.contiguous())
         return dataclasses.replace(self, tensors=tuple(tensors))
 
@@ -68,6 +72,12 @@ def _cycled(tensor: Tensor, dimension: int, size: int) -> Tensor:
 
     index = torch.arange(size, device=tensor.device) % tensor.shape[dimension]
     return tensor.index_select(dimension, index)
+
+
+def _may_be_lengths(tensor: Tensor, longest: int) -> bool:
+    if tensor.dim() != 1 or tensor.is_floating_point() or tensor.is_complex():
+        return False
+    return tensor.dtype.itemsize > 1 and int(tensor.max()) <= longest
 
 
 def read_example(model: Any, given: Any, sequence: bool, device: Any) -> Example:

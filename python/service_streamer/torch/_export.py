@@ -7,12 +7,14 @@ graph that libtorch interprets.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._errors import CompileError, DimensionFixed
 from ._example import Example
+from ._indices import Range, index_ranges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,8 +48,24 @@ class Limits:
         return batches + [(place, 1) for place in places if example.has_sequence[place]]
 
 
-def make_package(model: Any, example: Example, limits: Limits, path: Path) -> None:
+# An exception in a parallel region of OpenMP ends the process, for example of a wrong index.
+CONFIGS = {"cpp.threads": 1}
+
+
+def make_package(
+    model: Any, example: Example, limits: Limits, path: Path, configs: Mapping[str, Any]
+) -> list[Range | None]:
     """Write an AOTInductor package. Takes seconds to minutes.
+
+    Args:
+        model: a module or an exported program.
+        example: of the inputs.
+        limits: the sizes that the package must accept.
+        path: of the package.
+        configs: options of Inductor, besides `CONFIGS`.
+
+    Returns:
+        The range of the numbers of each input, where it is an index of a table.
 
     Raises:
         DimensionFixed: a dimension that must vary is a constant in the module.
@@ -58,12 +76,54 @@ def make_package(model: Any, example: Example, limits: Limits, path: Path) -> No
     if isinstance(model, torch.export.ExportedProgram):
         program = model
         _check_limits(program, example, limits)
+        _check_strides(program, example)
     else:
         program = _export(model, example, limits)
+    ranges = index_ranges(program)
+    _guard_divisions(program)
     try:
-        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(path), inductor_configs={**CONFIGS, **configs}
+        )
     except Exception as error:
         raise CompileError(f"AOTInductor cannot compile the module: {first_line(error)}") from error
+    return ranges
+
+
+def _guard_divisions(program: ExportedProgram) -> None:
+    """Divide integers so that a 0 raises, where torch compiles a division that ends the process.
+
+    torch 2.13 looks for zeros in all integer divisions but those that are rounded towards 0. The
+    remainder, for which it does, leaves a dividend that floor division divides exactly.
+    """
+    import torch
+
+    aten, graph = torch.ops.aten, program.graph
+    for node in list(graph.nodes):
+        in_place = node.target is aten.div_.Tensor_mode
+        if not (in_place or node.target is aten.div.Tensor_mode):
+            continue
+        dividend, divisor = node.args
+        floats = node.meta["val"].is_floating_point()
+        if node.kwargs["rounding_mode"] != "trunc" or floats or isinstance(divisor, int):
+            continue
+        with graph.inserting_before(node):
+            if isinstance(dividend, int):
+                dividend = graph.call_function(aten.full_like.default, (divisor, dividend))
+                dividend.meta["val"] = node.meta["val"]
+            rest = graph.call_function(aten.fmod.Tensor, (dividend, divisor))
+            whole = graph.call_function(aten.sub.Tensor, (dividend, rest))
+            quotient = graph.call_function(
+                aten.div.Tensor_mode, (whole, divisor), {"rounding_mode": "floor"}
+            )
+        for made in (rest, whole, quotient):
+            made.meta["val"] = node.meta["val"]
+        if in_place:
+            node.target, node.args, node.kwargs = aten.copy_.default, (dividend, quotient), {}
+        else:
+            node.replace_all_uses_with(quotient)
+            graph.erase_node(node)
+    program.graph_module.recompile()
 
 
 def load_package(path: Path, device: Any) -> tuple[Run, dict[str, str]]:
@@ -120,6 +180,29 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def with_plain_outputs(module: Any) -> Any:
+    """Wrap a module that returns a namedtuple so that it returns a tuple.
+
+    torch's packages store the class of outputs, but only if it has registered a name for that.
+    """
+    import torch
+
+    class PlainOutputs(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+            self.forward = self._with_its_signature()
+
+        def _with_its_signature(self) -> Callable[..., Any]:
+            @functools.wraps(module.forward)
+            def forward(*tensors: Tensor, **named: Tensor) -> Any:
+                return tuple(module(*tensors, **named))
+
+            return forward
+
+    return PlainOutputs().eval()
+
+
 def _by_position(module: Any, names: Sequence[str]) -> Any:
     """Wrap a module with named arguments so that it takes them by position."""
     import torch
@@ -146,6 +229,11 @@ def _export(module: Any, example: Example, limits: Limits) -> ExportedProgram:
         return _export_with(module, example, limits, (batch, sequence))
     except Exception as error:
         failure = error
+    if sequence is not None and any(isinstance(m, torch.nn.RNNBase) for m in module.modules()):
+        raise CompileError(
+            "torch.export unrolls an LSTM, GRU or RNN to one length: for sequences that vary, "
+            f"write a .pt ({first_line(failure)})"
+        ) from failure
     try:
         # Export again and let torch choose the constants, to find out which dimension is fixed.
         found = _export_with(module, example, limits, (torch.export.Dim.AUTO,) * 2)
@@ -197,6 +285,27 @@ def _check_limits(program: ExportedProgram, example: Example, limits: Limits) ->
                     f"dimension {dimension} of input {name!r} is at most {allowed.upper} in the "
                     f"program, but must be up to {wanted}"
                 )
+
+
+def _check_strides(program: ExportedProgram, example: Example) -> None:
+    """Check that an exported program takes contiguous inputs, as batches are."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    for place, name in enumerate(program.graph_signature.user_inputs):
+        val = nodes[name].meta["val"]
+        sizes, strides = ([_hint(n) for n in given] for given in (val.shape, val.stride()))
+        expected = 1
+        for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+            if size != 1 and stride != expected:
+                raise ValueError(
+                    f"input {example.names[place]!r} is not contiguous in the program, with "
+                    f"strides {strides} for {sizes}: call contiguous() on the example of the export"
+                )
+            expected *= size
+
+
+def _hint(size: Any) -> int:
+    """The size in the example of an exported program."""
+    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _check_varying(program: ExportedProgram, example: Example, limits: Limits) -> None:

@@ -6,13 +6,17 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
+from .._messages import see, warn
 from ._errors import ModelFileError
+from ._sidecar import Signature
 
 # The instruction sets in the metadata of AOTInductor, and the flags in /proc/cpuinfo for them.
 _INSTRUCTIONS = {
@@ -21,6 +25,11 @@ _INSTRUCTIONS = {
     "AVX512_VNNI": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "fma"),
     "AMX_TILE": ("amx_tile",),
 }
+
+# The strides that an input must have, in the C++ that a package contains: input, dimension, stride.
+_STRIDE = re.compile(
+    r'input_handles\[(\d+)\]: unmatched stride value at (\d+), "\s*<< "expected: (\d+), "'
+)
 
 # What zipfile raises for a truncated or encrypted archive. It also raises OSError(EINVAL).
 _DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
@@ -63,6 +72,55 @@ def device_of(path: str | os.PathLike[str]) -> str | None:
                 device = json.loads(archive.read(file)).get("AOTI_DEVICE_KEY")
                 return None if device is None else str(device)
     return None
+
+
+def check_sources(path: str, signature: Signature) -> None:
+    """Read in the C++ of a package what it needs and does. Nothing is known of one without C++.
+
+    Warns of parallel regions: an exception in one ends the process.
+
+    Raises:
+        ModelFileError: an input of the package is not contiguous.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".cpp")]
+        sources = [archive.read(name).decode(errors="replace") for name in names]
+    strides: dict[int, dict[int, int]] = {}
+    for text in sources:
+        for place, dimension, stride in _STRIDE.findall(text):
+            strides.setdefault(int(place), {})[int(dimension)] = int(stride)
+    for place, spec in enumerate(signature.inputs):
+        known = strides.get(place)
+        if known and not _may_be_contiguous(spec.shape, known, signature.dims):
+            raise ModelFileError(
+                path,
+                f"was compiled for an input {spec.name!r} that is not contiguous, and batches are: "
+                "call contiguous() on the example, and export and compile it again",
+            )
+    if signature.device == "cpu" and any("#pragma omp parallel" in text for text in sources):
+        text = (
+            f"{path} uses threads of OpenMP: a wrong index in one item ends the whole process. "
+            'Compile it with service_streamer.torch.compile, or with the option "cpp.threads": 1'
+        )
+        warn(see(text, "a-package-that-uses-openmp"), RuntimeWarning)
+
+
+def _may_be_contiguous(
+    shape: tuple[int | str | None, ...],
+    strides: Mapping[int, int],
+    dims: Mapping[str, tuple[int, int]],
+) -> bool:
+    """Whether a contiguous tensor may have these strides, as far as they are known."""
+    least = most = 1  # what the sizes of the later dimensions allow
+    for dimension in reversed(range(len(shape))):
+        size = shape[dimension]
+        low, high = dims.get(size, (1, 1)) if isinstance(size, str) else (size or 1, size or 1)
+        # A stride that varies is not in the source. That of the last dimension does not vary.
+        stride = strides.get(dimension, 0 if dimension == len(shape) - 1 else least)
+        if high > 1 and not least <= stride <= most:
+            return False
+        least, most = least * low, most * high
+    return True
 
 
 def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -58,9 +59,10 @@ def read(given: Any, index: int) -> Item:
 
     Raises:
         TypeError: the item is neither a tensor or array of numbers on the host, nor a tuple, list
-            or dict of them. The message names the tensor and tells what it is.
+            or mapping of them. The message names the tensor and tells what it is.
     """
-    if isinstance(given, dict):
+    if isinstance(given, Mapping):
+        given = dict(given)
         if not given:
             raise TypeError(f"an item must contain at least one tensor, not an empty dict: {given}")
         for name in given:

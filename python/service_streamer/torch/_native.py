@@ -17,8 +17,8 @@ from .._placement.machine import thread_count
 from .._types import Collate
 from ._collate import PadSide, check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices
-from ._errors import ModelFileError
-from ._file import device_of, is_script, unpack
+from ._errors import ModelFileError, SidecarError
+from ._file import check_sources, device_of, is_script, unpack
 from ._module import load_built_module, load_kernels, load_module
 from ._sidecar import BATCH, Signature, TensorSpec, read_sidecar
 
@@ -34,9 +34,10 @@ class NativeModel(NativeSource):
     Pass it to a `ThreadedStreamer` in place of a predict function.
 
     An item is the input of the model without the batch dimension: a tensor or array, or a tuple or
-    dict of them, as the signature says. Items must have exactly the types of the model's inputs.
-    They must not be changed until they are answered. A caller gets a tensor (or a tuple, list or
-    dict of tensors) for each item: views of the outputs of the whole batch.
+    mapping of them, as the signature says. Items must have exactly the types of the model's inputs,
+    and only indices that its tables have, as far as the signature tells. They must not be changed
+    until they are answered. A caller gets a tensor (or a tuple, list or dict of tensors) for each
+    item: views of the outputs of the whole batch.
 
     A NativeModel can also be called with a list of items. It then runs in the calling thread, with
     the GIL released. So ``predict`` of a `ManagedModel` may call it.
@@ -125,6 +126,12 @@ class NativeModel(NativeSource):
         if intra_op_threads is None:
             intra_op_threads = max(1, thread_count() // self._workers)
         count("intra_op_threads", intra_op_threads)
+        if intra_op_threads > 1:
+            self.advice = (
+                f"Each batch is computed with intra_op_threads={intra_op_threads}. For batches of "
+                "few items 1 is often faster, for larger ones often not: measure both, or let "
+                "`service-streamer tune --native` do it."
+            )
         self._path = os.fspath(path)
         self._script = script = is_script(path)
         self.signature = (
@@ -133,6 +140,8 @@ class NativeModel(NativeSource):
         self.generated = {mask, lengths}
         device_type = device_names[0].partition(":")[0]
         self._check_device(device_type, script)
+        if not script:
+            check_sources(self._path, self.signature)
         self._devices = find_devices(device_names)
         symbols = [name for name in self.signature.dims if name != BATCH]
         if output == "numpy" and any(spec.dtype == "bfloat16" for spec in self.signature.outputs):
@@ -154,10 +163,11 @@ class NativeModel(NativeSource):
             "outputs": [_plain(spec) for spec in self.signature.outputs],
             "input_structure": self.signature.input_structure,
             "output_structure": self.signature.output_structure,
+            "output_type": self._output_type(),
             "min_batch": self.signature.dims[BATCH][0],
             "max_batch": self.signature.max_batch,
             **collating,
-            "pad_values": self._pad_values(pad_value),
+            "pad_values": self._pad_values(pad_value, collate == "pad"),
             "mask": self._generated_input("mask", mask, collate, symbols, ("batch", *symbols[:1])),
             "lengths": self._generated_input("lengths", lengths, collate, symbols, ("batch",)),
         }
@@ -241,14 +251,36 @@ class NativeModel(NativeSource):
         if compiled_for not in (None, device):
             raise ModelFileError(self._path, f"was compiled for {compiled_for}, not for {device}")
 
-    def _pad_values(self, given: float | Mapping[str, float]) -> list[float]:
+    def _pad_values(self, given: float | Mapping[str, float], used: bool) -> list[float]:
         default, by_name = pad_values(given)
         names = [spec.name for spec in self.signature.inputs]
         for name in by_name:
             if name not in names:
                 known = ", ".join(names)
                 raise wrong_option(f"pad_value must name an input of {known}, not {name!r}")
+        for spec in self.signature.inputs:
+            value = by_name.get(spec.name, default)
+            if used and spec.values is not None and not spec.values[0] <= value <= spec.values[1]:
+                low, high = spec.values
+                raise wrong_option(
+                    f"pad_value must be {low} to {high} for the input {spec.name!r}, not {value:g}"
+                )
         return [by_name.get(name, default) for name in names]
+
+    def _output_type(self) -> Any:
+        """The class that makes the outputs of a tuple; None: a plain tuple."""
+        name = self.signature.output_type
+        if name is None:
+            return None
+        import torch
+
+        found = getattr(torch.return_types, name.rpartition(".")[2], None)
+        if getattr(found, "n_fields", 0) != len(self.signature.outputs):
+            outputs = len(self.signature.outputs)
+            raise SidecarError(
+                self._path, "output_type", f"must be a class of torch with {outputs} fields: {name}"
+            )
+        return found
 
     def _generated_input(
         self,
@@ -278,6 +310,7 @@ class NativeModel(NativeSource):
         return index
 
 
-def _plain(spec: TensorSpec) -> tuple[str, str, tuple[int | str | None, ...]]:
+def _plain(spec: TensorSpec) -> tuple[Any, ...]:
     # Only dimension 0 is the batch. The size of another dimension named "batch" is unknown.
-    return spec.name, spec.dtype, tuple(None if n == BATCH else n for n in spec.shape[1:])
+    sizes = tuple(None if n == BATCH else n for n in spec.shape[1:])
+    return spec.name, spec.dtype, sizes, spec.values

@@ -22,16 +22,17 @@ SEQUENCE = "sequence"  # the name that `compile` gives to a dimension 1 that var
 
 INPUT_STRUCTURES = ("tensor", "tuple", "dict")
 OUTPUT_STRUCTURES = ("tensor", "tuple", "list", "dict")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 DTYPES = (
-    *("bool", "uint8", "int8", "int16", "int32", "int64"),
+    *("bool", *INTEGERS),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
 
 _FIELDS = (
     *("format", "torch", "isa", "device", "inputs", "outputs"),
-    *("input_structure", "output_structure", "max_batch", "dims"),
+    *("input_structure", "output_structure", "output_type", "max_batch", "dims"),
 )
-_OPTIONAL = ("torch", "isa")
+_OPTIONAL = ("torch", "isa", "output_type")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,8 @@ class TensorSpec:
     """torch's name of the type, like "float32" """
     shape: tuple[int | str | None, ...]
     """batch first. An int is fixed, a str is one of `dims`, None (outputs only) is unknown"""
+    values: tuple[int, int] | None = None
+    """the smallest and the largest number that an input of integers may have; None: not limited"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Signature:
     """the version of torch that compiled it"""
     isa: str | None = None
     """the required vector instructions, named like torch does; None: no requirement"""
+    output_type: str | None = None
+    """the class of a tuple of outputs, if torch has it, like "torch.return_types.topk" """
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the file."""
@@ -87,6 +92,9 @@ class Signature:
         for name in _OPTIONAL:
             if fields[name] is None:
                 del fields[name]
+        for tensor in (*fields["inputs"], *fields["outputs"]):
+            if tensor["values"] is None:
+                del tensor["values"]
         return {"format": FORMAT, **fields}
 
     @classmethod
@@ -174,6 +182,13 @@ class _Check:
         ):
             value = fields[name]
             self._demand(value in known, name, f"one of {', '.join(map(repr, known))}", value)
+        kind = fields.get("output_type")
+        self._demand(
+            kind is None or (is_output_type(kind) and fields["output_structure"] == "tuple"),
+            "output_type",
+            "a class of torch.return_types, of outputs in a tuple",
+            kind,
+        )
         dims = self._dims(fields.pop("dims"))
         most = fields["max_batch"]
         self._demand(_is_size(most), "max_batch", "a number of items, at least 1", most)
@@ -222,7 +237,8 @@ class _Check:
     ) -> TensorSpec:
         wanted = {"name", "dtype", "shape"}
         self._demand(
-            isinstance(given, Mapping) and set(given) == wanted,
+            isinstance(given, Mapping)
+            and wanted <= set(given) <= (wanted if others else {*wanted, "values"}),
             field,
             "an object with name, dtype and shape",
             given,
@@ -240,11 +256,34 @@ class _Check:
                 "a list of sizes and names of dims",
                 shape,
             )
-        return TensorSpec(name, dtype, tuple(shape))
+        values = given.get("values")
+        if values is not None:
+            self._demand(
+                dtype in INTEGERS and _is_range(values),
+                f"{field}.values",
+                "[smallest number, largest number], of an input of integers",
+                values,
+            )
+        return TensorSpec(name, dtype, tuple(shape), None if values is None else tuple(values))
+
+
+def is_output_type(name: str) -> bool:
+    """Whether a class has this name that every process with torch can make."""
+    return name.startswith("torch.return_types.")
 
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_range(value: Any) -> bool:
+    """Whether it is [low, high], both of 64 bits."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+        return False
+    low, high = value
+    return bool(-(1 << 62) < low <= high < 1 << 62)
 
 
 def _is_name(value: Any) -> bool:

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace service_streamer::native {
@@ -92,6 +95,58 @@ TEST(Dtype, HasANameAndASize) {
   EXPECT_EQ(size_of(Dtype::kComplex128), 16U);
   Dtype dtype{};
   EXPECT_FALSE(from_string("float8", dtype));
+}
+
+template <typename Number>
+std::optional<ItemMismatch> check_numbers(std::vector<Number> numbers, Dtype dtype, std::int64_t min,
+                                          std::int64_t max) {
+  TensorSpec input;
+  input.name = "ids";
+  input.min_value = min;
+  input.max_value = max;
+  return check_values(input, {.data = reinterpret_cast<const std::byte*>(numbers.data()),
+                              .dtype = dtype,
+                              .sizes = {static_cast<std::int64_t>(numbers.size())},
+                              .strides = {sizeof(Number)}});
+}
+
+TEST(CheckValues, AcceptsOnlyNumbersInTheRange) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [min, max] : {std::pair<std::int64_t, std::int64_t>{0, 999}, {-7, 6}, {5, 10}, {-9, -2}}) {
+    EXPECT_FALSE(check_numbers<std::int64_t>({min, max, min + 1}, Dtype::kInt64, min, max));
+    EXPECT_FALSE(check_numbers<std::int64_t>({}, Dtype::kInt64, min, max));
+    for (const std::int64_t wrong : {min - 1, max + 1, kLeast, kMost, kLeast + 6, kMost - 6}) {
+      const auto found = check_numbers<std::int64_t>({max, max, max, max, wrong}, Dtype::kInt64, min, max);
+      ASSERT_TRUE(found) << wrong;
+      EXPECT_FALSE(found->wrong_type);
+      EXPECT_EQ(found->message, "input 'ids' of an item has the number " + std::to_string(wrong) +
+                                    ", the model wants " + std::to_string(min) + " to " + std::to_string(max));
+    }
+  }
+}
+
+TEST(CheckValues, KnowsAllIntegerTypes) {
+  EXPECT_TRUE(check_numbers<std::uint8_t>({3, 200}, Dtype::kUint8, 0, 100));
+  EXPECT_FALSE(check_numbers<std::uint8_t>({3, 200}, Dtype::kUint8, 0, 999));
+  EXPECT_TRUE(check_numbers<std::int8_t>({3, -1}, Dtype::kInt8, 0, 100));
+  EXPECT_TRUE(check_numbers<std::int16_t>({3, -1}, Dtype::kInt16, 0, 100));
+  EXPECT_TRUE(check_numbers<std::int32_t>({101}, Dtype::kInt32, 0, 100));
+  EXPECT_FALSE(check_numbers<std::int32_t>({100, -100}, Dtype::kInt32, -100, 100));
+}
+
+TEST(CheckValues, ReadsTheNumbersOfAViewOnly) {
+  const std::vector<std::int64_t> numbers{1, 99, 2, 99, 3, 99};  // a table of 3 x 2, whose second column is not read
+  TensorSpec input;
+  input.min_value = 0;
+  input.max_value = 9;
+  const auto* data = reinterpret_cast<const std::byte*>(numbers.data());
+  EXPECT_FALSE(check_values(input, {.data = data, .dtype = Dtype::kInt64, .sizes = {3, 1}, .strides = {16, 8}}));
+  EXPECT_FALSE(check_values(input, {.data = data + 32, .dtype = Dtype::kInt64, .sizes = {3}, .strides = {-16}}));
+  EXPECT_TRUE(check_values(input, {.data = data, .dtype = Dtype::kInt64, .sizes = {3, 2}, .strides = {16, 8}}));
+  EXPECT_FALSE(check_values(input, {.data = data, .dtype = Dtype::kInt64, .sizes = {}, .strides = {}}));
+  EXPECT_TRUE(check_values(input, {.data = data + 8, .dtype = Dtype::kInt64, .sizes = {}, .strides = {}}));
+  EXPECT_FALSE(check_values(input, {.data = data + 8, .dtype = Dtype::kInt64, .sizes = {0, 4}, .strides = {8, 8}}));
 }
 
 }  // namespace

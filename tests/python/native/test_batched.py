@@ -1,5 +1,7 @@
 """BatchedModel: calls any callable on batches made from lists of items."""
 
+from collections import UserDict
+
 import pytest
 from waits import LONG
 
@@ -52,6 +54,14 @@ def test_arrays_are_items_and_may_be_outputs(torch, batched):
     assert output.tolist() == (2 * item.T).tolist()
     (output,) = batched(lambda x: x, output="cpu")([item])
     assert isinstance(output, torch.Tensor)
+
+
+def test_any_mapping_of_tensors_is_an_item(torch, batched):
+    given = UserDict(x=torch.ones(2), y=torch.zeros(2))
+    answers = batched(lambda x, y: x - y)([given, dict(given)])
+    assert [each.tolist() for each in answers] == [[1, 1]] * 2
+    with pytest.raises(TypeError, match="not an empty dict"):
+        batched(lambda x: x)([UserDict()])
 
 
 def test_tuples_are_positional_and_dicts_named_arguments(torch, batched):

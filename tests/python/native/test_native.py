@@ -53,6 +53,13 @@ def test_output_numpy_answers_with_arrays(torch, served):
     assert output.tolist() == [1, 1, 1]
 
 
+def test_explain_says_how_many_threads_compute_a_batch(torch, served):
+    for threads in (1, 2):
+        streamer = served(intra_op_threads=threads)
+        streamer.predict([torch.zeros(3)])
+        assert ("with intra_op_threads=2. For batches" in streamer.explain()) == (threads == 2)
+
+
 def test_views_of_any_strides_are_read(torch, served):
     import numpy as np
 

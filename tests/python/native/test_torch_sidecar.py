@@ -10,7 +10,7 @@ from service_streamer.torch._sidecar import sidecar_path, write_sidecar
 
 SIGNATURE = Signature(
     inputs=(
-        TensorSpec("ids", "int64", ("batch", "sequence")),
+        TensorSpec("ids", "int64", ("batch", "sequence"), values=(0, 999)),
         TensorSpec("image", "uint8", ("batch", 3, 8, 8)),
     ),
     outputs=(
@@ -52,7 +52,12 @@ def test_the_file_has_the_agreed_form(tmp_path):
         "isa": "AVX2",
         "device": "cpu",
         "inputs": [
-            {"name": "ids", "dtype": "int64", "shape": ["batch", "sequence"]},
+            {
+                "name": "ids",
+                "dtype": "int64",
+                "shape": ["batch", "sequence"],
+                "values": [0, 999],
+            },
             {"name": "image", "dtype": "uint8", "shape": ["batch", 3, 8, 8]},
         ],
         "outputs": [
@@ -114,6 +119,14 @@ WRONG = [
     ({"inputs": tensor(shape=["batch", "width"])}, "inputs[0].shape", "names of dims"),
     ({"inputs": tensor(shape=["batch", 0])}, "inputs[0].shape", "not ['batch', 0]"),
     ({"inputs": tensor(shape=["batch", None])}, "inputs[0].shape", "not ['batch', None]"),
+    ({"inputs": tensor(values=[1])}, "inputs[0].values", "not [1]"),
+    ({"inputs": tensor(values=[2, 1])}, "inputs[0].values", "not [2, 1]"),
+    ({"inputs": tensor(values=[0, 2**63])}, "inputs[0].values", f"not [0, {2**63}]"),
+    ({"inputs": tensor(values=[0, 1.5])}, "inputs[0].values", "not [0, 1.5]"),
+    ({"inputs": tensor(values=[0, 9], dtype="bool")}, "inputs[0].values", "of integers"),
+    ({"outputs": tensor(values=[0, 9])}, "outputs[0]", "an object with name, dtype and shape"),
+    ({"output_type": "torch.return_types.topk"}, "output_type", "of outputs in a tuple"),
+    ({"output_type": "os.system"}, "output_type", "a class of torch.return_types"),
     ({"outputs": tensor() * 2}, "outputs", "different names, not ['ids', 'ids']"),
     ({"outputs": tensor(dtype=None)}, "outputs[0].dtype", "not None"),
 ]
