@@ -8,7 +8,7 @@ from typing import Any
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
 from .._requests import CallOptions, InferRequest, InferResponse
-from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
+from .._tensors import Tensor, check_head, encoded, from_bytes, from_json, shown, to_bytes
 from . import messages
 
 _FIELDS = {
@@ -56,9 +56,8 @@ def infer_response(response: InferResponse, raw: bool) -> Any:
         if raw:
             message.raw_output_contents.append(bytes(to_bytes(each)))
             continue
-        values = each.array.reshape(-1).tolist()
-        if each.datatype == "BYTES":
-            values = [value.encode() if type(value) is str else value for value in values]
+        is_text = each.datatype == "BYTES"
+        values = encoded(each) if is_text else each.array.reshape(-1).tolist()
         getattr(output.contents, _FIELDS[each.datatype]).extend(values)
     return message
 
