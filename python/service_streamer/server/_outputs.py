@@ -206,5 +206,7 @@ def _ints(values: list[int]) -> Array:
     for code in ("<i8", "<u8"):
         with contextlib.suppress(OverflowError):
             return np.array(values, code)
-    least, most = shown(min(values)), shown(max(values))
-    raise DoesNotFit(f"has ints from {least} to {most}, and no datatype has both")
+    value = max(values, key=abs)
+    if -(1 << 63) <= value < 1 << 64:
+        raise DoesNotFit(f"has ints from {min(values)} to {value}, and no datatype has both")
+    raise DoesNotFit(f"has {shown(value)}, which is beyond 64 bits")

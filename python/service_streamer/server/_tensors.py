@@ -196,17 +196,16 @@ def to_json(tensor: Tensor) -> list[Any]:
     Raises:
         InvalidOutput: a bytes object is not UTF-8, or the datatype has no JSON form.
     """
-    flat: list[Any] = tensor.array.reshape(-1).tolist()
     if tensor.datatype == "BF16":
         raise InvalidOutput(f"output {tensor.name!r}: BF16 has no JSON form; ask for binary data")
     if tensor.datatype == "BYTES":
         try:
-            return [each if type(each) is str else each.decode() for each in flat]
+            return [each.decode() for each in encoded(tensor)]
         except UnicodeDecodeError:
             raise InvalidOutput(
                 f"output {tensor.name!r}: its bytes are not UTF-8; ask for binary data"
             ) from None
-    return flat
+    return tensor.array.reshape(-1).tolist()  # type: ignore[no-any-return]
 
 
 def _elements(name: str, shape: list[int], count: int, data: memoryview) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
+from .._parameters import OF_INPUT, OF_OUTPUT, OF_REQUEST, check_parameters
 from .._requests import CallOptions, InferRequest, InferResponse
 from .._tensors import Tensor, check_head, encoded, from_bytes, from_json, shown, to_bytes
 from . import messages
@@ -31,8 +32,12 @@ def infer_request(message: Any) -> InferRequest:
     """Return the request of a ModelInferRequest.
 
     Raises:
-        InvalidInput: an input is invalid. The message names it.
+        InvalidInput: an input or a parameter is invalid. The message names it.
     """
+    for each in message.inputs:
+        check_parameters(_given(each), OF_INPUT, f"input {shown(each.name)}")
+    for each in message.outputs:
+        check_parameters(_given(each), OF_OUTPUT, f"output {shown(each.name)}")
     return InferRequest(
         model=message.model_name,
         version=message.model_version,
@@ -68,16 +73,24 @@ def options_of(message: Any, context: Any) -> CallOptions:
     Raises:
         InvalidInput: a value of the metadata or a parameter is invalid.
     """
-    given = {
-        name: getattr(value, kind)
-        for name, value in message.parameters.items()
-        if (kind := value.WhichOneof("parameter_choice")) is not None
-    }
+    given = _given(message)
+    check_parameters(given, OF_REQUEST, "the request")
     options = with_parameters(call_options(_headers(context)), given)
     left = context.time_remaining()
     if left is not None and (options.timeout is None or left < options.timeout):
         options = dataclasses.replace(options, timeout=left)
     return options
+
+
+def _given(owner: Any) -> dict[str, Any]:
+    """Return the parameters of a message."""
+    if not owner.parameters:
+        return {}
+    return {
+        name: getattr(value, kind)
+        for name, value in owner.parameters.items()
+        if (kind := value.WhichOneof("parameter_choice")) is not None
+    }
 
 
 def _headers(context: Any) -> dict[bytes, bytes]:
