@@ -15,6 +15,8 @@ from ._tensors import shown
 TIMEOUT, PRIORITY = b"x-request-timeout", b"x-priority"
 TENANT, CALLER_KEY = b"x-tenant", b"x-caller-key"
 
+_LOWEST = 2**31  # priority of the protocol
+
 Headers = Mapping[bytes, bytes]
 """by their names in lower case"""
 
@@ -54,6 +56,8 @@ def with_parameters(options: CallOptions, parameters: Mapping[str, Any]) -> Call
     limit, priority = natural(parameters, "timeout"), natural(parameters, "priority")
     if limit and options.timeout is None:
         options = dataclasses.replace(options, timeout=limit / 1e6)  # it is in microseconds
+    if priority and priority > _LOWEST:
+        raise InvalidInput(f"priority must be at most {_LOWEST}, not {priority}")
     if priority and not options.priority:
         options = dataclasses.replace(options, priority=1 - priority)
     return options

@@ -96,5 +96,6 @@ def _pause(error: Any, status: int) -> int | None:
     """Return the seconds until a client tries again. Never raises: a model may raise QueueFull."""
     if status == 429:
         with contextlib.suppress(Exception):  # not a number
-            return int(math.ceil(min(_LONGEST_PAUSE, max(1, error.retry_after))))  # NaN: 1
+            seconds: float = min(_LONGEST_PAUSE, max(1, error.retry_after))  # 1 for NaN
+            return math.ceil(seconds)
     return 1 if status in (429, 503) else None

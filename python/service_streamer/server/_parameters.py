@@ -40,16 +40,19 @@ def check_parameters(parameters: Mapping[str, Any], known: set[str], owner: str)
     Raises:
         InvalidInput: a parameter is not supported. The message names it.
     """
-    for name, value in parameters.items():
-        if value is None or (name in _NOT_DONE and not value):
-            continue
-        if name not in known:
-            raise InvalidInput(f"the parameter {shown(name)} of {owner} is not supported")
-        if name == "content_type" and value not in _CONTENT_TYPES:
-            raise InvalidInput(
-                f"content_type {shown(value)} of {owner} is not supported; supported are "
-                f"{', '.join(_CONTENT_TYPES)}"
-            )
+    given = {name: value for name, value in parameters.items() if value is not None}
+    wrong = [
+        name for name in given if name not in known and not (name in _NOT_DONE and not given[name])
+    ]
+    if wrong:
+        names = ", ".join(map(shown, sorted(wrong)[:8]))
+        many = "s" if len(wrong) > 1 else ""
+        raise InvalidInput(f"parameter{many} of {owner} not supported: {names}")
+    if (kind := given.get("content_type", "np")) not in _CONTENT_TYPES:
+        raise InvalidInput(
+            f"content_type {shown(kind)} of {owner} is not supported; supported are "
+            f"{', '.join(_CONTENT_TYPES)}"
+        )
 
 
 def natural(parameters: Mapping[str, Any], name: str) -> int | None:

@@ -136,9 +136,10 @@ class InGrpcStream(InGrpc):
         path = "/inference.GRPCInferenceService/ModelStreamInfer"
         method = self._client._channel.stream_stream(path)
         answers = method(iter([message.SerializeToString()]))
-        answer = protocol.ModelStreamInferResponse.FromString(next(answers))
-        if answer.error_message:
-            raise Failed("", answer.error_message)
+        for data in answers:
+            answer = protocol.ModelStreamInferResponse.FromString(data)
+            if answer.error_message:
+                raise Failed("", answer.error_message)
         return answer.infer_response
 
 
