@@ -69,13 +69,13 @@ def from_bf16(bits: Array) -> Array:
 
 
 def _to_float(array: Array, wanted: str) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = _to_bf16(array) if wanted == "BF16" else array.astype(DTYPES[wanted])
-        values = from_bf16(found) if wanted == "BF16" else found
-    new = np.isinf(values)
-    if new.any() and (new := new & np.isfinite(array)).any():
-        raise DoesNotFit(f"has {array[new][0]}, which is out of the range of {wanted}")
-    return found
+    try:
+        with np.errstate(over="raise", invalid="ignore"):
+            return _to_bf16(array) if wanted == "BF16" else array.astype(DTYPES[wanted])
+    except FloatingPointError:
+        finite = array[np.isfinite(array)]
+        value = finite[np.abs(finite).argmax()]
+        raise DoesNotFit(f"has {value}, which is out of the range of {wanted}") from None
 
 
 def _to_bf16(array: Array) -> Array:
@@ -85,7 +85,10 @@ def _to_bf16(array: Array) -> Array:
     if (inexact := narrow != array).any():  # round to odd here, so that rounding twice is right
         bits = (bits - (np.abs(narrow) > np.abs(array))) | inexact
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(narrow), (bits >> 16) | 0x40, rounded).astype("<u2")
+    found = np.where(np.isnan(narrow), (bits >> 16) | 0x40, rounded).astype("<u2")
+    if (np.isinf(from_bf16(found)) & np.isfinite(narrow)).any():
+        raise FloatingPointError  # as numpy does for the other floats
+    return found
 
 
 def _check_range(array: Array, dtype: np.dtype[Any], wanted: str) -> None:

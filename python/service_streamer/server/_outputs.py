@@ -117,12 +117,15 @@ def _typed(value: Any) -> Typed:
         if value.dtype == torch.bfloat16:
             return value.view(torch.int16).numpy().view("<u2"), "BF16"
         value = value.numpy()
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise DoesNotFit("has masked values: return an array without, such as array.filled(0)")
     array = np.asarray(value)
-    if array.dtype.name == "bfloat16":  # of ml_dtypes, which JAX has too
+    kind = array.dtype.kind
+    if kind == "V" and array.dtype.name == "bfloat16":  # of ml_dtypes, which JAX has too
         return array.view("<u2"), "BF16"
-    if array.dtype.kind in "SUT":
+    if kind in "SUT":
         return array.astype(object), "BYTES"
-    if array.dtype.kind != "O":
+    if kind != "O":
         return array, datatype_of(array.dtype) or ""
     if not _is_array(value):
         raise DoesNotFit(f"has {shown(value)}, which is neither a number nor text")
@@ -133,14 +136,13 @@ def _joined(rows: Sequence[Any], wanted: str) -> Typed:
     """Return one array of rows, which are arrays, tensors, values or nested lists of values."""
     if not _is_array(rows[0]):
         return _listed(*_flat(rows), wanted)
-    dtype = getattr(rows[0], "dtype", None)
-    if all(getattr(each, "dtype", None) == dtype for each in rows):
+    if len(set(map(type, rows))) == len({getattr(each, "dtype", None) for each in rows}) == 1:
         if hasattr(rows[0], "detach"):
             import torch
 
             return _typed(torch.stack(list(rows)) if len(rows) > 1 else rows[0][None])
-        if isinstance(dtype, np.dtype) and dtype.kind != "O":
-            return _typed(np.stack(rows) if len(rows) > 1 else np.asarray(rows[0])[None])
+        if isinstance(rows[0], np.generic) or type(rows[0]) is np.ndarray:
+            return _typed(np.stack(rows) if len(rows) > 1 else rows[0][None])
     return _stacked([_typed(each) for each in rows], wanted)
 
 
@@ -182,15 +184,15 @@ def _listed(flat: list[Any], shape: list[int], wanted: str) -> Typed:
         datatype = wanted or "FP64"
         return np.empty(shape, DTYPES[datatype]), datatype
     if kinds == {bool}:
-        return np.array(flat, "?").reshape(shape), "BOOL"
+        return np.array(flat, DTYPES["BOOL"]).reshape(shape), "BOOL"
     if kinds == {int}:
         array = _ints(flat)
         return array.reshape(shape), datatype_of(array.dtype) or ""
     if kinds <= {int, float}:
-        ints = _ints([each for each in flat if type(each) is int])
-        if len(ints):
+        if int in kinds:
+            ints = _ints([each for each in flat if type(each) is int])
             convert(ints, datatype_of(ints.dtype) or "", wanted if wanted in PRECISIONS else "FP64")
-        return np.array(flat, "<f8").reshape(shape), "FP64"
+        return np.array(flat, DTYPES["FP64"]).reshape(shape), "FP64"
     if all(issubclass(kind, _TEXTS) for kind in kinds):
         array = np.empty(len(flat), object)
         # An exact copy: str() of numpy's str_ has no trailing NULs.
@@ -203,9 +205,9 @@ def _listed(flat: list[Any], shape: list[int], wanted: str) -> Typed:
 
 
 def _ints(values: list[int]) -> Array:
-    for code in ("<i8", "<u8"):
+    for datatype in ("INT64", "UINT64"):
         with contextlib.suppress(OverflowError):
-            return np.array(values, code)
+            return np.array(values, DTYPES[datatype])
     value = max(values, key=abs)
     if -(1 << 63) <= value < 1 << 64:
         raise DoesNotFit(f"has ints from {min(values)} to {value}, and no datatype has both")

@@ -66,6 +66,8 @@ MISFITS = [  # declared datatype, output of an item, what the error says of it
     ("UINT8", np.int64(-1), "has -1, which is out of the range of UINT8"),
     ("INT64", np.uint64(2**63), "which is out of the range of INT64"),
     ("FP16", 70000.0, "has 70000.0, which is out of the range of FP16"),
+    ("FP16", np.full(1000, -70000.0, "f4"), "has -70000.0, which is out of the range of FP16"),
+    ("FP32", np.full(1000, 1e300), "has 1e+300, which is out of the range of FP32"),
     ("FP32", 1e300, "which is out of the range of FP32"),
     ("BF16", 3.4e38, "which is out of the range of BF16"),
     ("FP32", 2**24 + 1, "has 16777217, which is not exact as FP32"),
@@ -83,6 +85,8 @@ MISFITS = [  # declared datatype, output of an item, what the error says of it
     (None, [2**53 + 1, 0.5], "which is not exact as FP64"),
     (None, BIG, "has 18446744073709551617, which is beyond 64 bits"),
     (None, 10**5000, "which is beyond 64 bits"),
+    (None, np.ma.array([1, 2], mask=[0, 1]), "has masked values"),
+    ("FP32", np.ma.array([1.0, 2.0], mask=[0, 1]), "has masked values"),
     (None, "\ud800", "which is not text in UTF-8"),
 ]
 
@@ -130,11 +134,15 @@ def outcome(client, case, mode, count):
         return str(failed)
 
 
+KEPT = (list, np.ma.MaskedArray)
+"""outputs that are only tried one by one"""
+
+
 def cases_of(mode, kind):
-    """Return the cases whose outputs can be in this form: lists are never joined."""
+    """Return the cases whose outputs can be in this form."""
     begin = 0 if kind is FITS else len(FITS)
     cases = range(begin, begin + len(kind))
-    return [case for case in cases if mode == "items" or type(CASES[case][1]) is not list]
+    return [case for case in cases if mode == "items" or type(CASES[case][1]) not in KEPT]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -208,6 +216,20 @@ def test_ints_that_a_tensor_cannot_have_are_refused(server_hubs, datatype, value
     ):
         answer = app.ask("POST", path, body)
         assert (answer.status, "input 'x'" in answer.json["error"]) == (400, True), answer.json
+
+
+def test_rows_of_several_dtypes_are_converted_only_if_all_values_survive():
+    rows = [np.array([1], ">f4"), np.array([2], "<f4"), bf16(3)]
+    (found,) = tensors_of(rows, {}).values()
+    assert (found.datatype, found.array.tolist()) == ("FP32", [[1.0], [2.0], [3.0]])
+    (found,) = tensors_of([np.int64(1), np.uint64(2)], {}).values()
+    assert (found.datatype, found.array.tolist()) == ("FP64", [1.0, 2.0])
+    with pytest.raises(InvalidOutput, match=f"has {2**53 + 1}, which is not exact as FP64"):
+        tensors_of([np.int64(2**53 + 1), np.float32(2)], {})
+    with pytest.raises(InvalidOutput, match="different datatypes: BOOL, INT64"):
+        tensors_of([np.int64(1), np.True_], {})
+    (found,) = tensors_of([[[], []]], {"y": TensorSpec("INT8", (2, -1))}).values()
+    assert (found.datatype, found.shape) == ("INT8", (1, 2, 0))
 
 
 def test_inputs_of_bf16_reach_the_model_by_value():

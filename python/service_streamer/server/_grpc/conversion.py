@@ -111,7 +111,7 @@ def _inputs(message: Any) -> list[Tensor]:
         )
     inputs = []
     for each, data in zip(message.inputs, raw, strict=True):
-        if each.HasField("contents"):
+        if each.contents.ListFields():  # clients of MLServer send it empty
             raise InvalidInput(f"input {shown(each.name)} has contents beside raw_input_contents")
         inputs.append(from_bytes(each.name, each.datatype, list(each.shape), data))
     return inputs
