@@ -117,7 +117,7 @@ def _typed(value: Any) -> Typed:
         if value.dtype == torch.bfloat16:
             return value.view(torch.int16).numpy().view("<u2"), "BF16"
         value = value.numpy()
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
         raise DoesNotFit("has masked values: return an array without, such as array.filled(0)")
     array = np.asarray(value)
     kind = array.dtype.kind
@@ -142,7 +142,7 @@ def _joined(rows: Sequence[Any], wanted: str) -> Typed:
 
             return _typed(torch.stack(list(rows)) if len(rows) > 1 else rows[0][None])
         if isinstance(rows[0], np.generic) or type(rows[0]) is np.ndarray:
-            return _typed(np.stack(rows) if len(rows) > 1 else rows[0][None])
+            return _typed(np.stack(rows) if len(rows) > 1 else np.asarray(rows[0])[None])
     return _stacked([_typed(each) for each in rows], wanted)
 
 
