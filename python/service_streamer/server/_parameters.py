@@ -46,8 +46,8 @@ def check_parameters(parameters: Mapping[str, Any], known: set[str], owner: str)
     ]
     if wrong:
         names = ", ".join(map(shown, sorted(wrong)[:8]))
-        many = "s" if len(wrong) > 1 else ""
-        raise InvalidInput(f"parameter{many} of {owner} not supported: {names}")
+        number = " is" if len(wrong) == 1 else "s are"
+        raise InvalidInput(f"the parameter{number} not supported: {names} of {owner}")
     if (kind := given.get("content_type", "np")) not in _CONTENT_TYPES:
         raise InvalidInput(
             f"content_type {shown(kind)} of {owner} is not supported; supported are "

@@ -69,6 +69,7 @@ ERRORS = [  # status, exception, what its client is told
     (500, ValueError("\udcff" * 100_000), "???"),
     (500, KeyError("\0\r\n"), "KeyError"),
     (500, ValueError(), "ValueError"),
+    (500, ValueError("a\0\r\nb"), "ValueError: a"),
 ]
 
 

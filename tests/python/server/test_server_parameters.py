@@ -25,22 +25,22 @@ pytest_plugins = ["grpc_fixtures"]
 
 REGION = {"shared_memory_region": "a", "shared_memory_byte_size": 8}
 NOT_DONE = [  # where, the parameters, what the error names
-    ("of_request", {"sequence_id": 1}, "of the request not supported: 'sequence_id'"),
+    ("of_request", {"sequence_id": 1}, "'sequence_id' of the request"),
     ("of_request", {"sequence_id": "a", "sequence_start": True}, "'sequence_id', 'sequence_start'"),
-    ("of_request", {"sequence_end": True}, "of the request not supported: 'sequence_end'"),
+    ("of_request", {"sequence_end": True}, "'sequence_end' of the request"),
     ("of_request", {"content_type": "pd"}, "content_type 'pd' of the request"),
-    ("of_request", {"temperature": 1}, "of the request not supported: 'temperature'"),
+    ("of_request", {"temperature": 1}, "'temperature' of the request"),
     ("of_input", REGION, "'shared_memory_byte_size', 'shared_memory_region'"),
-    ("of_input", {"shared_memory_offset": 8}, "of input 'x' not supported: 'shared_memory_offset'"),
+    ("of_input", {"shared_memory_offset": 8}, "'shared_memory_offset' of input 'x'"),
     ("of_input", {"content_type": "base64"}, "content_type 'base64' of input 'x'"),
     ("of_input", {"content_type": "pd_json"}, "content_type 'pd_json' of input 'x'"),
     ("of_input", {"content_type": "datetime"}, "content_type 'datetime' of input 'x'"),
     ("of_input", {"content_type": "hg_json"}, "content_type 'hg_json' of input 'x'"),
-    ("of_input", {"scale": 2}, "of input 'x' not supported: 'scale'"),
-    ("of_output", {"classification": 3}, "of output 'output' not supported: 'classification'"),
-    ("of_output", REGION, "parameters of output 'output' not supported"),
+    ("of_input", {"scale": 2}, "'scale' of input 'x'"),
+    ("of_output", {"classification": 3}, "'classification' of output 'output'"),
+    ("of_output", REGION, "'shared_memory_region' of output 'output'"),
     ("of_output", {"content_type": "base64"}, "content_type 'base64' of output 'output'"),
-    ("of_output", {"top": 2}, "of output 'output' not supported: 'top'"),
+    ("of_output", {"top": 2}, "'top' of output 'output'"),
 ]
 SENT_BY_CLIENTS = [
     ("of_request", {"sequence_id": 0, "sequence_start": False, "sequence_end": False}),

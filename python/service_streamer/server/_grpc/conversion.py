@@ -34,10 +34,13 @@ def infer_request(message: Any) -> InferRequest:
     Raises:
         InvalidInput: an input or a parameter is invalid. The message names it.
     """
-    for each in message.inputs:
-        check_parameters(_given(each), OF_INPUT, f"input {shown(each.name)}")
-    for each in message.outputs:
-        check_parameters(_given(each), OF_OUTPUT, f"output {shown(each.name)}")
+    for tensors, known, kind in (
+        (message.inputs, OF_INPUT, "input"),
+        (message.outputs, OF_OUTPUT, "output"),
+    ):
+        for each in tensors:
+            if each.parameters:
+                check_parameters(_given(each), known, f"{kind} {shown(each.name)}")
     return InferRequest(
         model=message.model_name,
         version=message.model_version,
@@ -84,8 +87,6 @@ def options_of(message: Any, context: Any) -> CallOptions:
 
 def _given(owner: Any) -> dict[str, Any]:
     """Return the parameters of a message."""
-    if not owner.parameters:
-        return {}
     return {
         name: getattr(value, kind)
         for name, value in owner.parameters.items()
