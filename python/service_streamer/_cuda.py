@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from ._messages import see
+from ._messages import see, text_of
 
 _forked_from: int | None = None
 """the process that had initialised CUDA when it forked: this one, or one above it"""
@@ -46,7 +46,7 @@ def before_fork() -> None:
 
 def remedy_after_fork(error: BaseException) -> str:
     """Return what helps if the error comes from a GPU that a fork has made unusable, else ""."""
-    if _forked_from in (None, os.getpid()) or "CUDA" not in str(error):
+    if _forked_from in (None, os.getpid()) or "CUDA" not in text_of(error):
         return ""
     return see(
         f"process {_forked_from} had initialised CUDA when process {os.getpid()} was forked from "

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 from . import _core
+from ._messages import describe
 from ._types import R
 from ._waiting import tasks
 
@@ -125,4 +126,4 @@ def run_callback(fn: Callable[[Any], object], future: Any) -> None:
 
 
 def _report(future: Any, error: BaseException) -> None:
-    _logger.exception("exception in a callback of %r", future, extra={"error": repr(error)})
+    _logger.exception("exception in a callback of %r", future, extra={"error": describe(error)})

@@ -14,6 +14,7 @@ PAGE = "https://github.com/service-streamer-ng/service-streamer-ng/blob/main/doc
 """the page that tells the cause and the remedy of each message"""
 
 _LONGEST = 100  # characters of a value in a message
+_LONGEST_TEXT = 10_000  # characters of the text of an exception
 _CONSTRUCTORS = ("__init__", "checked")  # of _option_names
 
 
@@ -64,6 +65,25 @@ def short(value: Any) -> str:
     except Exception:  # an int of thousands of digits
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception for a message or a log: valid UTF-8, cut if it is long.
+
+    Never raises, although the class may be a user's whose `__str__` raises.
+    """
+    try:
+        text = str(error)
+        cut = text[:_LONGEST_TEXT].encode(errors="replace").decode()
+        return cut if len(text) <= _LONGEST_TEXT else f"{cut} ..."
+    except BaseException as raised:  # user code
+        return f"<its __str__ raised {type(raised).__name__}>"
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and the text of an exception. Never raises; see `text_of`."""
+    name, text = type(error).__name__, text_of(error)
+    return f"{name}: {text}" if text else name
 
 
 def closed(name: str = "the streamer", state: str = "closed") -> str:

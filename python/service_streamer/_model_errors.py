@@ -9,6 +9,7 @@ from typing import Any
 
 from ._cuda import remedy_after_fork
 from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
+from ._messages import short
 
 
 class OutputRefused(ValueError):
@@ -54,7 +55,7 @@ def without_frames(error: BaseException, trace: TracebackType | None) -> Excepti
     if isinstance(error, Exception):
         copied = copy_error(error)
     else:
-        copied = WorkerLost(f"predict_function raised {error!r}")
+        copied = WorkerLost(f"predict_function raised {short(error)}")
     copied.__cause__ = WorkerTraceback(text) if text is not None else None
     return copied
 

@@ -11,6 +11,7 @@ from typing import Any
 from . import _core, _lifecycle
 from ._backend import make_engine, weakly
 from ._future import Future
+from ._messages import describe
 from ._model import name_of, whole
 from ._options import Options
 from ._placement import cores as _cores
@@ -131,5 +132,5 @@ def only_thread_of(engine: _core.Engine) -> Iterator[None]:
 
 def _report(error: BaseException, name: str) -> None:
     with contextlib.suppress(BaseException):  # logging may fail for the same reason
-        about = {"streamer": name, "error": repr(error)}
+        about = {"streamer": name, "error": describe(error)}
         _logger.exception("a batch could not be answered", extra=about)

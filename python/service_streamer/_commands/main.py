@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._errors import StreamerError
+from .._messages import describe
 from . import bench, ray_serve, redis_worker, serve, top, trace, tune
 from .logs import say
 from .options import CommandError
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (StreamerError, TypeError, ValueError, OSError, ImportError, AttributeError) as error:
-        say(f"{type(error).__name__}: {error}", error=True)
+        say(describe(error), error=True)
         return 1
 
 

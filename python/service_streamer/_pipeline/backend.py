@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from .. import _core
 from .._errors import StreamerClosed, StreamerError
 from .._future import Future
-from .._messages import see
+from .._messages import see, text_of
 from .._model_errors import copy_error, detached
 from .._options import Options
 from .._request_context import trace_of
@@ -227,7 +227,7 @@ def of_stage(name: str, error: BaseException) -> BaseException:
     """Return an error of a streamer with the name of its stage; one of the model as it is."""
     if not isinstance(error, StreamerError) or (named := copy_error(error)) is error:
         return error
-    named.args = (f"stage {name}: {error}",)
+    named.args = (f"stage {name}: {text_of(error)}",)
     return named
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._cuda import remedy_after_fork
 from .._errors import WorkerInitError
+from .._messages import text_of
 from .._pickle import pack_error, unpack_error
 from . import unguarded
 
@@ -31,7 +32,7 @@ class InitFailure:
     @classmethod
     def of(cls, error: BaseException, trace: str) -> InitFailure:
         """Create it in the worker, from the exception and its traceback."""
-        if (message := unguarded.find(str(error))) is not None:
+        if (message := unguarded.find(text_of(error))) is not None:
             return cls(message)  # it has the remedy; a traceback would obscure it
         pickled, text, _ = pack_error(error)
         if remedy := remedy_after_fork(error):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from .._messages import describe
 from .._placement import cores as _cores
 from . import descriptors
 from .init_failure import InitFailure
@@ -122,7 +123,7 @@ class Pool:
         try:
             started = self._start(slot.index, len(self.slots), self._batch_size, version)
         except Exception as error:  # an OSError, such as a lack of memory, may be temporary
-            why = InitFailure(f"{type(error).__name__}: {error}")
+            why = InitFailure(describe(error))
             self._could_not_load(slot, version, why, passing=isinstance(error, OSError))
             return None
         with descriptors.no_fork:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from .._core import __version__
 from .._errors import ClusterError, StreamerError
-from .._messages import see
+from .._messages import describe, see
 from .._waiting.threads import is_patched
 
 try:
@@ -194,5 +194,5 @@ def _is_here(family: int, address: Any) -> bool:
 
 def _unreachable(address: str | None, error: Exception) -> ClusterError:
     where = "" if address is None else f" at {address}"
-    text = f"there is no Ray cluster{where} that can be used: {type(error).__name__}: {error}"
+    text = f"there is no Ray cluster{where} that can be used: {describe(error)}"
     return ClusterError(see(text, "clustererror"))

@@ -9,7 +9,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._errors import ClusterError, SerializationError
-from .._messages import see, short
+from .._messages import describe, see, short
 from .._model import Model, guilty_part
 from .._options import Options
 from . import cluster
@@ -83,7 +83,7 @@ def _packed(model: Model) -> bytes:
         raise SerializationError(
             see(
                 f"{model.name} cannot be sent to a replica, because {guilty} cannot be pickled "
-                f"({type(error).__name__}: {error}): create what it refers to in `init_model` of "
+                f"({describe(error)}): create what it refers to in `init_model` of "
                 "a ManagedModel",
                 "a-model-that-does-not-pickle",
             )

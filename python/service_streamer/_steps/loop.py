@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, Protocol
 
 from .. import _core
+from .._messages import describe
 from .._model_errors import copy_error, detached
 from .._serving import steps_span
 from .._streams.writer import flush
@@ -228,7 +229,7 @@ class Loop:
 
     def _report(self, error: BaseException, what: str) -> None:
         with contextlib.suppress(BaseException):  # logging may fail, too
-            about = {"streamer": self._name, "error": repr(error)}
+            about = {"streamer": self._name, "error": describe(error)}
             _logger.error(what, exc_info=error, extra=about)
 
 

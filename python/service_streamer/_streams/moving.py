@@ -28,6 +28,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from .._messages import describe
 from .._waiting.threads import NativeThread, original
 
 _logger = logging.getLogger("service_streamer")
@@ -98,7 +99,7 @@ class Mover:
         try:
             function(*args)
         except Exception as error:
-            _logger.exception("streams: %s", error, extra={"error": repr(error)})
+            _logger.exception("streams: %s", text := describe(error), extra={"error": text})
 
 
 class Link:

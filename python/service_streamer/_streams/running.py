@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _core, _pickle
 from .._errors import OutputSizeMismatch
-from .._messages import see, short
+from .._messages import describe, see, short
 from .._model_errors import OutputRefused, copy_error, detached
 from .._request_context import reader_of
 from .opening import open_writer
@@ -185,7 +185,7 @@ def _close(iterator: Any) -> None:
         try:
             close()
         except BaseException as error:  # the pieces count all the same
-            about = {"error": repr(error)}
+            about = {"error": describe(error)}
             _logger.warning(
                 "a model that streams raised when it was closed", exc_info=True, extra=about
             )

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from .._errors import StreamerError
+from .._messages import describe
 from .._model_errors import without_frames
 
 
@@ -85,7 +86,7 @@ def load_error(name: str, error: BaseException) -> ModelLoadError:
     if isinstance(error, ModelLoadError):
         error.__traceback__ = None
         return error
-    failure = ModelLoadError(f"model {name} cannot be loaded: {type(error).__name__}: {error}")
+    failure = ModelLoadError(f"model {name} cannot be loaded: {describe(error)}")
     if error.__cause__ is None:
         error = without_frames(error, error.__traceback__)
     error.__traceback__ = None

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import trace
 
+from .._messages import describe
+
 _logger = logging.getLogger("service_streamer")
 
 
 def record(span: trace.Span, error: BaseException) -> None:
     """Add an exception to a span, and mark the span as failed."""
-    text = type(error).__name__
-    try:
+    with contextlib.suppress(Exception):  # the __str__ of the exception raises
         span.record_exception(error)
-        text = f"{text}: {error}"
-    except Exception:  # the __str__ of the exception raises
-        pass
-    span.set_status(trace.StatusCode.ERROR, text)
+    span.set_status(trace.StatusCode.ERROR, describe(error))
 
 
 def safely(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ._errors import InvalidInput
+from ._parameters import natural
 from ._requests import DEFAULTS, CallOptions
 from ._tensors import shown
 
 TIMEOUT, PRIORITY = b"x-request-timeout", b"x-priority"
 TENANT, CALLER_KEY = b"x-tenant", b"x-caller-key"
+
+_LOWEST = 2**31  # priority of the protocol
 
 Headers = Mapping[bytes, bytes]
 """by their names in lower case"""
@@ -44,39 +47,20 @@ def call_options(headers: Headers) -> CallOptions:
 def with_parameters(options: CallOptions, parameters: Mapping[str, Any]) -> CallOptions:
     """Return the options of a request. Those of its headers are above its parameters.
 
+    Of the parameter ``priority`` 1 is the highest and the default, as 0 is, and larger ones are
+    lower: so it is in Triton. In the header, as in the hub, larger ones are higher.
+
     Raises:
         InvalidInput: a parameter is invalid.
     """
     limit, priority = natural(parameters, "timeout"), natural(parameters, "priority")
     if limit and options.timeout is None:
         options = dataclasses.replace(options, timeout=limit / 1e6)  # it is in microseconds
+    if priority and priority > _LOWEST:
+        raise InvalidInput(f"priority must be at most {_LOWEST}, not {priority}")
     if priority and not options.priority:
-        options = dataclasses.replace(options, priority=priority)
+        options = dataclasses.replace(options, priority=1 - priority)
     return options
-
-
-def natural(parameters: Mapping[str, Any], name: str) -> int | None:
-    """Return a parameter that is an int of at least 0; None: it is not given.
-
-    Raises:
-        InvalidInput: it is something else.
-    """
-    value = parameters.get(name)
-    if value is None or (type(value) is int and value >= 0):
-        return value
-    raise InvalidInput(f"{name} must be an int of at least 0, not {shown(value)}")
-
-
-def check_load_parameters(names: Iterable[str]) -> None:
-    """Check the names of the parameters with which a client wants to load a model.
-
-    Raises:
-        InvalidInput: one of them brings a configuration or files.
-    """
-    for name in names:
-        if name == "config" or name.startswith("file:"):
-            raise InvalidInput(f"the parameter {shown(name)} is not supported: the folder of the "
-                               "model has its configuration")  # fmt: skip
 
 
 def _number(name: bytes, value: bytes, kind: type[Any]) -> Any:

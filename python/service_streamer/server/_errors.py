@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+from typing import Any
 
 from .._errors import (
     BrokerError,
@@ -24,7 +26,10 @@ from .._errors import (
     WorkerInitError,
     WorkerLost,
 )
+from .._messages import describe, text_of
 from ..hub import ModelLoadError, UnknownModel
+
+_LONGEST_PAUSE = 3600  # s until a client is to try again
 
 
 class InvalidInput(ValueError):
@@ -79,19 +84,18 @@ _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
 
 
 def failure(error: BaseException) -> Failure:
-    """Return what a client is told about an exception. Tracebacks are not sent."""
+    """Return what a client is told about an exception, without its traceback. Never raises."""
     for kind, status, code in _TABLE:
-        if isinstance(error, kind):
-            retry_after = None
-            if isinstance(error, QueueFull):
-                retry_after = max(1, math.ceil(error.retry_after))
-            elif status == 503:
-                retry_after = 1
-            return Failure(status, code, _sendable(str(error) or kind.__name__), retry_after)
-    message = str(error) if isinstance(error, StreamerError) else f"{type(error).__name__}: {error}"
-    return Failure(500, "INTERNAL", _sendable(message))
+        if issubclass(type(error), kind):
+            return Failure(status, code, text_of(error) or kind.__name__, _pause(error, status))
+    known = issubclass(type(error), StreamerError)
+    return Failure(500, "INTERNAL", text_of(error) if known else describe(error))
 
 
-def _sendable(text: str) -> str:
-    """Return a text without lone surrogates, which UTF-8 does not have."""
-    return text.encode(errors="replace").decode()
+def _pause(error: Any, status: int) -> int | None:
+    """Return the seconds until a client tries again. Never raises: a model may raise QueueFull."""
+    if status == 429:
+        with contextlib.suppress(Exception):  # not a number
+            seconds: float = min(_LONGEST_PAUSE, max(1, error.retry_after))  # 1 for NaN
+            return math.ceil(seconds)
+    return 1 if status in (429, 503) else None

@@ -1,4 +1,4 @@
-"""From the tensors of a request to the items of a model, and from its outputs to tensors."""
+"""From the tensors of a request to the items of a model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..hub import TensorSpec
-from ._errors import InvalidInput, InvalidOutput
-from ._tensors import DTYPES, Array, Tensor, datatype_of, flatten, from_flat, shown
+from ._datatypes import from_bf16
+from ._errors import InvalidInput
+from ._tensors import Tensor, flatten, from_flat, shown
 
 Specs = Mapping[str, TensorSpec]
 
 MAX_EMPTY_ROWS = 1024  # an empty row costs a client nothing
-OUTPUT = "output"
-"""the name of the one output of a model that declares none"""
 
 
 def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = None) -> list[Any]:
@@ -91,28 +90,6 @@ def items_of_instances(
     return items_of(columns, specs, structure)
 
 
-def tensors_of(outputs: Any, specs: Specs) -> dict[str, Tensor]:
-    """Return the outputs of a request as tensors by name.
-
-    Args:
-        outputs: one output per item, in a list, or in an array or tensor. A dict or tuple for each
-            item has several named outputs.
-        specs: the declared outputs of the model; empty: it declares none.
-
-    Raises:
-        InvalidOutput: the outputs cannot be tensors, or do not fit what is declared.
-    """
-    columns = _columns(outputs, specs)
-    if specs and columns.keys() != specs.keys():
-        raise InvalidOutput(
-            f"the model declares the outputs {list(specs)}, but it returned {list(columns)}"
-        )
-    return {name: _tensor(name, rows, specs.get(name)) for name, rows in columns.items()}
-
-
-# ------------------------------------------------------------------------ inputs
-
-
 def _in_order(inputs: Sequence[Tensor], specs: Specs) -> Sequence[Tensor]:
     """Return the inputs in their declared order. They have these names, datatypes and shapes."""
     named = {tensor.name: tensor for tensor in inputs}
@@ -129,14 +106,15 @@ def _in_order(inputs: Sequence[Tensor], specs: Specs) -> Sequence[Tensor]:
         datatype = "BYTES" if spec.datatype == "STRING" else spec.datatype
         if tensor.datatype != datatype:
             raise InvalidInput(f"input {name!r} must be {datatype}, not {tensor.datatype}")
-        if not _fits(tensor.shape, spec):
+        if not fits(tensor.shape, spec):
             raise InvalidInput(
                 f"input {name!r} must have the shape {[-1, *spec.shape]}, not {list(tensor.shape)}"
             )
     return [named[name] for name in specs]
 
 
-def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
+def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
+    """Return True if rows of the shape are what is declared."""
     return len(shape) == 1 + len(spec.shape) and all(
         wanted in (-1, size) for size, wanted in zip(shape[1:], spec.shape, strict=True)
     )
@@ -150,6 +128,8 @@ def _rows(tensor: Tensor, spec: TensorSpec | None, native: bool) -> list[Any]:
         import torch
 
         return list(torch.from_numpy(array.view("<i2").copy()).view(torch.bfloat16))
+    if tensor.datatype == "BF16":  # numpy has no such numbers; these have the same values
+        array = from_bf16(array)
     if not (native or array.ndim == 1 or array.flags.writeable):
         array = array.copy()  # a model may change its items in place, as those that come in JSON
     return [array[0]] if len(array) == 1 else list(array)
@@ -177,121 +157,3 @@ def _column(name: str, spec: TensorSpec, values: list[Any]) -> Tensor:
     datatype = "BYTES" if spec.datatype == "STRING" else spec.datatype
     flat, shape = flatten(name, values)
     return Tensor(name, datatype, from_flat(name, datatype, flat, spec.datatype).reshape(shape))
-
-
-# ----------------------------------------------------------------------- outputs
-
-
-def _columns(outputs: Any, specs: Specs) -> dict[str, Any]:
-    if type(outputs) is not list:
-        if isinstance(outputs, Mapping):  # arrays by name
-            return dict(outputs)
-        if hasattr(outputs, "shape"):
-            return {_name_of_one(specs): outputs}
-        if (
-            isinstance(outputs, tuple)
-            and outputs
-            and all(hasattr(each, "shape") for each in outputs)
-        ):
-            return dict(zip(_names_of(len(outputs), specs), outputs, strict=True))
-    first = outputs[0]
-    if hasattr(first, "shape"):
-        return {_name_of_one(specs): outputs}
-    if isinstance(first, Mapping):
-        _check_alike(outputs, Mapping, first.keys(), "fields")
-        return {name: [row[name] for row in outputs] for name in first}
-    if isinstance(first, tuple) or (isinstance(first, list) and len(first) == len(specs) > 1):
-        _check_alike(outputs, type(first), range(len(first)), "outputs")
-        names = _names_of(len(first), specs)
-        return dict(zip(names, zip(*outputs, strict=True), strict=True))
-    return {_name_of_one(specs): outputs}
-
-
-def _check_alike(outputs: Sequence[Any], kind: Any, keys: Any, what: str) -> None:
-    for row in outputs:
-        same = isinstance(row, kind) and len(row) == len(keys)
-        if not same or (kind is Mapping and row.keys() != keys):
-            raise InvalidOutput(f"the outputs of the items have different {what}")
-
-
-def _name_of_one(specs: Specs) -> str:
-    return next(iter(specs)) if len(specs) == 1 else OUTPUT
-
-
-def _names_of(count: int, specs: Specs) -> list[str]:
-    return list(specs) if len(specs) == count else [f"{OUTPUT}_{n}" for n in range(count)]
-
-
-def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
-    try:
-        array = _array(rows)
-    except (TypeError, ValueError) as error:
-        raise InvalidOutput(f"output {name!r} of the model is no tensor: {error}") from None
-    if type(array) is tuple:
-        (array,), datatype = array, "BF16"
-    elif array.dtype.kind in "OUS":
-        array, datatype = _texts(name, array), "BYTES"
-    else:
-        datatype = datatype_of(array.dtype) or ""
-    if spec is not None:
-        wanted = "BYTES" if spec.datatype == "STRING" else spec.datatype
-        if not _fits(array.shape, spec):
-            raise InvalidOutput(
-                f"output {name!r} of the model must have the shape {[-1, *spec.shape]}, not "
-                f"{list(array.shape)}"
-            )
-        if datatype != wanted:
-            array, datatype = _cast(name, array, datatype, wanted), wanted
-    if not datatype:
-        raise InvalidOutput(f"output {name!r} of the model has the dtype {array.dtype}, which the "
-                            "protocol does not have")  # fmt: skip
-    return Tensor(name, datatype, array)
-
-
-def _array(rows: Any) -> Any:
-    """Return the rows as one array; a tuple of one array: it has the bits of BF16."""
-    if not hasattr(rows, "shape"):
-        if hasattr(rows[0], "detach"):  # of torch
-            import torch
-
-            rows = torch.stack(list(rows)) if len(rows) > 1 else rows[0][None]
-        elif len(rows) == 1:
-            return np.asarray(rows[0])[None]
-        elif hasattr(rows[0], "shape"):
-            return np.stack(rows)
-        else:
-            return np.array(rows if type(rows[0]) not in (str, bytes) else list(rows), _kind(rows))
-    if hasattr(rows, "detach"):
-        import torch
-
-        rows = rows.detach().cpu()
-        if rows.dtype == torch.bfloat16:
-            return (rows.view(torch.int16).numpy().view("<u2"),)
-        return rows.numpy()
-    return np.asarray(rows)
-
-
-def _kind(rows: Any) -> Any:
-    """Return the dtype of rows of text, so that numpy pads none; None: numpy finds it."""
-    return object if type(rows[0]) in (str, bytes) else None
-
-
-def _texts(name: str, array: Array) -> Array:
-    """Return an array of str or bytes objects."""
-    array = array.astype(object)
-    for each in array.reshape(-1).tolist():
-        if type(each) not in (str, bytes):
-            raise InvalidOutput(
-                f"output {name!r} of the model has {shown(each)}, which is neither a number nor "
-                "text"
-            )
-    return array
-
-
-def _cast(name: str, array: Array, datatype: str, wanted: str) -> Array:
-    dtype = DTYPES[wanted]
-    if "BYTES" not in (datatype, wanted) and np.can_cast(array.dtype, dtype, "same_kind"):
-        return array.astype(dtype)
-    raise InvalidOutput(
-        f"output {name!r} of the model must be {wanted}, not {datatype or array.dtype}"
-    )

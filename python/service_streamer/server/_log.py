@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from .._messages import describe
+
 _logger = logging.getLogger("service_streamer")
 
 
 def failed(what: str, error: BaseException) -> None:
     """Log that a request has failed for a reason that is not the client's."""
-    about = {"error": f"{type(error).__name__}: {error}"}
+    about = {"error": describe(error)}
     _logger.error("%s has failed: %s", what, about["error"], exc_info=error, extra=about)

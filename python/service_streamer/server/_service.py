@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
 from .._errors import RequestTimeout
+from .._messages import text_of
 from ..hub import ModelHandle, ModelHub, UnknownModel
 from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
-from ._items import Specs, items_of, items_of_instances, tensors_of
+from ._items import Specs, items_of, items_of_instances
+from ._outputs import tensors_of
 from ._requests import (
     DEFAULTS,
     NAME,
@@ -190,7 +192,7 @@ class Service:
         except (TypeError, ValueError) as error:
             if handle.spec.item_structure is None:
                 raise
-            raise InvalidInput(str(error)) from error
+            raise InvalidInput(text_of(error)) from error
 
     async def _load(self, handle: ModelHandle, timeout: float | None) -> None:
         is_loaded = handle.status().state == "ready"
@@ -214,7 +216,7 @@ async def _of_native(outputs: Awaitable[Any]) -> Any:
     try:
         return await outputs
     except (TypeError, ValueError) as error:
-        raise InvalidInput(str(error)) from error
+        raise InvalidInput(text_of(error)) from error
 
 
 def _check_timeout(timeout: float | None) -> None:

@@ -1,4 +1,4 @@
-"""The tensors of the Open Inference Protocol: datatypes, raw bytes and JSON to arrays and back."""
+"""The tensors of the Open Inference Protocol: raw bytes and JSON to arrays and back."""
 
 from __future__ import annotations
 
@@ -11,21 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ._datatypes import DTYPES, Array
 from ._errors import InvalidInput, InvalidOutput
 
-Array = Any  # numpy's own types differ between its versions
-
-DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(code)
-    for name, code in {
-        "BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
-        "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
-        "FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "BF16": "<u2", "BYTES": "O",
-    }.items()
-}  # fmt: skip
-"""by datatype. An array of BF16 has the raw 16 bits of each number"""
-
-_DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
 _JSON_TYPES: dict[str, set[type]] = {
     "b": {bool},
     "i": {int},
@@ -35,8 +23,14 @@ _JSON_TYPES: dict[str, set[type]] = {
 }
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
-shown = _repr.repr
-"""returns a short form of a value for a message"""
+
+
+def shown(value: Any) -> str:
+    """Return a short form of a value for a message. Never raises."""
+    try:
+        return _repr.repr(value)
+    except Exception:  # an int of thousands of digits
+        return f"<{type(value).__name__}>"
 
 
 @dataclasses.dataclass(slots=True)
@@ -94,6 +88,8 @@ def from_bytes(name: Any, datatype: Any, shape: Any, data: bytes | memoryview) -
             f"{count * dtype.itemsize} bytes, not {len(data)}"
         )
     array = np.frombuffer(data, dtype)
+    if datatype == "BOOL" and count and array.view("u1").max() > 1:
+        raise InvalidInput(f"input {shown(name)}: each byte of BOOL must be 0 or 1")
     if not array.flags.aligned:
         array = array.copy()
     return Tensor(name, datatype, _view(array, name, shape))
@@ -105,10 +101,25 @@ def to_bytes(tensor: Tensor) -> bytes | memoryview:
     if tensor.datatype != "BYTES":
         return memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B")
     parts: list[bytes] = []
-    for element in array.reshape(-1).tolist():
-        data = element.encode() if type(element) is str else element
+    for data in encoded(tensor):
         parts += (len(data).to_bytes(4, "little"), data)
     return b"".join(parts)
+
+
+def encoded(tensor: Tensor) -> list[bytes]:
+    """Return the elements of BYTES, with text in UTF-8.
+
+    Raises:
+        InvalidOutput: a text has surrogates, which UTF-8 does not have.
+    """
+    try:
+        flat = tensor.array.reshape(-1).tolist()
+        return [each.encode() if type(each) is str else each for each in flat]
+    except UnicodeEncodeError as error:
+        raise InvalidOutput(
+            f"output {tensor.name!r} of the model has {shown(error.object)}, which is not text in "
+            "UTF-8"
+        ) from None
 
 
 def from_json(name: Any, datatype: Any, shape: Any, data: Any) -> Tensor:
@@ -185,22 +196,16 @@ def to_json(tensor: Tensor) -> list[Any]:
     Raises:
         InvalidOutput: a bytes object is not UTF-8, or the datatype has no JSON form.
     """
-    flat: list[Any] = tensor.array.reshape(-1).tolist()
     if tensor.datatype == "BF16":
         raise InvalidOutput(f"output {tensor.name!r}: BF16 has no JSON form; ask for binary data")
     if tensor.datatype == "BYTES":
         try:
-            return [each if type(each) is str else each.decode() for each in flat]
+            return [each.decode() for each in encoded(tensor)]
         except UnicodeDecodeError:
             raise InvalidOutput(
                 f"output {tensor.name!r}: its bytes are not UTF-8; ask for binary data"
             ) from None
-    return flat
-
-
-def datatype_of(dtype: np.dtype[Any]) -> str | None:
-    """Return the datatype of a numpy dtype; None: the protocol has none."""
-    return _DATATYPES.get(dtype) or _DATATYPES.get(dtype.newbyteorder("<"))
+    return tensor.array.reshape(-1).tolist()  # type: ignore[no-any-return]
 
 
 def _elements(name: str, shape: list[int], count: int, data: memoryview) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from .._errors import AlreadyRecording, StreamerClosed, StreamerError
-from .._messages import wrong_option
+from .._messages import describe, text_of, wrong_option
 from .._statistics.stats import StreamerStats
 from .._timeline import Wait
 from ._targets import Target, Task
@@ -230,7 +230,7 @@ class Steering:
             self._events.add(name, text)
 
         def fail(error: Exception) -> None:
-            why = (str(error) or repr(error)).partition("\n")[0]
+            why = (text_of(error) or describe(error)).partition("\n")[0]
             end(f"{task.failed}: {why}")
 
         def run() -> None:

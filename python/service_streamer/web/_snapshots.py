@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from .._messages import describe
 from ._targets import Look, Target
 
 LIMIT = 0.5  # s to wait for a snapshot; the probes of Kubernetes wait for 1 s by default
@@ -84,7 +85,7 @@ class _Shared:
         try:
             look = self._look()
         except BaseException as error:  # whatever it is, the next call must try again
-            look = Look(None, f"the statistics cannot be read: {error!r}", "")
+            look = Look(None, f"the statistics cannot be read: {describe(error)}", "")
         future.set_result(Snapshot(look.stats, look.reason, look.verdict, look.models))
 
 

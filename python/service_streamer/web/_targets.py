@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import _options
 from .._errors import StreamerError
+from .._messages import text_of
 from .._pipeline.pipeline import Pipeline
 from .._processes.streamer import Streamer
 from .._redis import explanation
@@ -131,7 +132,7 @@ class StreamerTarget:
         try:
             stats = self.streamer.stats()
         except Exception as error:
-            return Look(None, f"the statistics cannot be read: {error}", "")
+            return Look(None, f"the statistics cannot be read: {text_of(error)}", "")
         reason = self._reason(stats) if self.check is None else self.check().reason
         return Look(stats, reason, self._verdict(stats))
 

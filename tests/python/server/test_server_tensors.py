@@ -10,7 +10,8 @@ import numpy as np
 
 from service_streamer.hub import TensorSpec
 from service_streamer.server._errors import InvalidInput, InvalidOutput
-from service_streamer.server._items import items_of, tensors_of
+from service_streamer.server._items import items_of
+from service_streamer.server._outputs import tensors_of
 from service_streamer.server._tensors import (
     DTYPES,
     Tensor,

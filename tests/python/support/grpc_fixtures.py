@@ -75,3 +75,14 @@ def triton_clients():
     yield connect
     for client in made:
         client.close()
+
+
+@pytest.fixture
+def connect(server_hubs, grpc_servers, triton_clients):
+    """Serves models in a protocol of `server_protocols`, and connects a client."""
+    import server_protocols
+
+    def connect(models, kind):
+        return server_protocols.connect(kind, models, server_hubs, grpc_servers, triton_clients)
+
+    return connect

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import _options
 from ..._errors import StreamerError
+from ..._messages import text_of
 from ..._model import check_model
 from ..._options_file import OptionsFile
 from ..._processes.streamer import Streamer
@@ -286,6 +287,6 @@ _OF_PROCESSES = ("cuda_devices", "mp_start_method", *PLACEMENT)
 
 def one_line(error: BaseException) -> str:
     """Return the type and the first line of the message of an exception."""
-    lines = str(error).strip().splitlines()
+    lines = text_of(error).strip().splitlines()
     name = "" if isinstance(error, StreamerError) else type(error).__name__
     return ": ".join(filter(None, [name, *lines[:1]]))

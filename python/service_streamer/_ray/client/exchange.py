@@ -32,7 +32,7 @@ from ray.exceptions import (
 
 from ... import _core
 from ..._errors import SerializationError, StreamerClosed, WorkerLost
-from ..._messages import closed
+from ..._messages import closed, describe
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread, original
 from ..calls import unpack
@@ -211,7 +211,7 @@ class Exchange:
             except ObjectLostError as error:  # for example, the node with the outputs has died
                 self._renew(sent, error)
             except BaseException as error:  # unpickling runs code of the user
-                text = f"an output cannot be unpickled here: {type(error).__name__}: {error}"
+                text = f"an output cannot be unpickled here: {describe(error)}"
                 sent.fail(SerializationError(text))
         self.changed.notify()
         return [number for number, *_ in every]

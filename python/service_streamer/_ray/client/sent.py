@@ -18,6 +18,7 @@ from ray import ObjectRef
 from ... import _core
 from ..._errors import SerializationError, StreamerClosed
 from ..._future import Future
+from ..._messages import describe
 from ..._options import Options
 from ..._waiting.threads import original
 from ..payloads import Packed, to_message
@@ -136,7 +137,7 @@ class OpenRequests:
 
     def refuse(self, numbers: Iterable[int], error: Exception) -> None:
         """Remove requests that Ray does not send, and end them."""
-        text = f"the request cannot be sent to the owner: {type(error).__name__}: {error}"
+        text = f"the request cannot be sent to the owner: {describe(error)}"
         for number in numbers:
             self.fail(number, SerializationError(text))
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from typing import Any
 
+from ..._messages import describe
 from ..._processes.init_failure import InitFailure
 
 _logger = logging.getLogger("service_streamer")
@@ -55,7 +56,7 @@ class Log:
 
     def broken(self, error: BaseException) -> None:
         """Write that a thread met an unexpected exception, with its traceback."""
-        about = {"streamer": self._streamer, "error": repr(error)}
+        about = {"streamer": self._streamer, "error": describe(error)}
         with contextlib.suppress(Exception):
             _logger.error("an unexpected exception of the owner", exc_info=error, extra=about)
 

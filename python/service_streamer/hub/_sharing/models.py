@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import _cuda
 from ..._errors import StreamerClosed, WorkerInitError
+from ..._messages import describe
 from ..._streams.running import Collecting
 from .. import _memory
 from .memory import RunningModel, read_packed
@@ -80,7 +81,7 @@ class SharedModels(Collecting):
         except StreamerClosed:
             raise
         except Exception as error:
-            failure = WorkerInitError(f"{type(error).__name__}: {error}")
+            failure = WorkerInitError(describe(error))
             self._failed[number] = time.monotonic(), failure
             raise failure from error
 

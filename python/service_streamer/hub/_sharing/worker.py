@@ -14,6 +14,7 @@ from ..._errors import (
     WorkerInitError,
     WorkerLost,
 )
+from ..._messages import describe
 from ..._placement.places import Fixed, Place
 from ..._processes.streamer import Streamer
 from .memory import PackedModel, RunningModel
@@ -82,7 +83,7 @@ class SharedWorker:
         except Exception as error:
             if isinstance(error, RequestTimeout) and not loading.done():
                 return None
-            raise WorkerInitError(f"{type(error).__name__}: {error}") from error
+            raise WorkerInitError(describe(error)) from error
         return int(memory)
 
     def unload(self, packed: PackedModel, timeout: float | None) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
+from ..._messages import describe
 from .._names import VERSION, check_name
 from .model_file import FILE, ModelFile
 
@@ -64,7 +65,7 @@ def _read(folder: Path, inside: Path) -> Found:
                 found.errors.append(f"{path} is ignored: a version is a plain number, such as 3")
     except Exception as error:  # also of the module of the model, which is imported
         found.file = None
-        found.errors.append(f"{type(error).__name__}: {error}")
+        found.errors.append(describe(error))
     return found
 
 

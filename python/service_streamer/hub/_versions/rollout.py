@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..._messages import describe
 from ..._waiting.threads import original
 from .. import _log
 from .._errors import UnknownModel
@@ -40,7 +41,7 @@ class Rollout:
             try:
                 self._apply(model, each)
             except Exception as error:  # an option is invalid
-                each.errors.append(f"{type(error).__name__}: {error}")
+                each.errors.append(describe(error))
             shown = "; ".join(each.errors)
             if shown and shown != model.error:
                 _log.refused(name, shown)

@@ -51,7 +51,7 @@ def tell(error: Exception, method: str) -> Failure:
     found = failure(error)
     if found.status == 500:
         _log.failed(method, error)
-    text = found.message.encode(errors="replace").decode()
+    text = found.message
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
     return dataclasses.replace(found, message=text)

@@ -7,8 +7,9 @@ from typing import Any
 
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
+from .._parameters import OF_INPUT, OF_OUTPUT, OF_REQUEST, check_parameters
 from .._requests import CallOptions, InferRequest, InferResponse
-from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
+from .._tensors import Tensor, check_head, encoded, from_bytes, from_json, shown, to_bytes
 from . import messages
 
 _FIELDS = {
@@ -31,8 +32,15 @@ def infer_request(message: Any) -> InferRequest:
     """Return the request of a ModelInferRequest.
 
     Raises:
-        InvalidInput: an input is invalid. The message names it.
+        InvalidInput: an input or a parameter is invalid. The message names it.
     """
+    for tensors, known, kind in (
+        (message.inputs, OF_INPUT, "input"),
+        (message.outputs, OF_OUTPUT, "output"),
+    ):
+        for each in tensors:
+            if each.parameters:
+                check_parameters(_given(each), known, f"{kind} {shown(each.name)}")
     return InferRequest(
         model=message.model_name,
         version=message.model_version,
@@ -56,9 +64,8 @@ def infer_response(response: InferResponse, raw: bool) -> Any:
         if raw:
             message.raw_output_contents.append(bytes(to_bytes(each)))
             continue
-        values = each.array.reshape(-1).tolist()
-        if each.datatype == "BYTES":
-            values = [value.encode() if type(value) is str else value for value in values]
+        is_text = each.datatype == "BYTES"
+        values = encoded(each) if is_text else each.array.reshape(-1).tolist()
         getattr(output.contents, _FIELDS[each.datatype]).extend(values)
     return message
 
@@ -69,16 +76,22 @@ def options_of(message: Any, context: Any) -> CallOptions:
     Raises:
         InvalidInput: a value of the metadata or a parameter is invalid.
     """
-    given = {
-        name: getattr(value, kind)
-        for name, value in message.parameters.items()
-        if (kind := value.WhichOneof("parameter_choice")) is not None
-    }
+    given = _given(message)
+    check_parameters(given, OF_REQUEST, "the request")
     options = with_parameters(call_options(_headers(context)), given)
     left = context.time_remaining()
     if left is not None and (options.timeout is None or left < options.timeout):
         options = dataclasses.replace(options, timeout=left)
     return options
+
+
+def _given(owner: Any) -> dict[str, Any]:
+    """Return the parameters of a message."""
+    return {
+        name: getattr(value, kind)
+        for name, value in owner.parameters.items()
+        if (kind := value.WhichOneof("parameter_choice")) is not None
+    }
 
 
 def _headers(context: Any) -> dict[bytes, bytes]:
@@ -99,7 +112,7 @@ def _inputs(message: Any) -> list[Tensor]:
         )
     inputs = []
     for each, data in zip(message.inputs, raw, strict=True):
-        if each.HasField("contents"):
+        if each.contents.ListFields():  # clients of MLServer send it empty
             raise InvalidInput(f"input {shown(each.name)} has contents beside raw_input_contents")
         inputs.append(from_bytes(each.name, each.datatype, list(each.shape), data))
     return inputs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from .._call_options import check_load_parameters
 from .._errors import InvalidInput, NotServing
+from .._parameters import check_load_parameters, check_unload_parameters
 from .._service import Service
 from .._tensors import shown
 from . import messages
@@ -121,6 +121,7 @@ class Inference:
     async def repository_model_unload(self, request: Any, context: Any) -> Any:
         """Unload a model, and answer when its requests have ended."""
         _check_repository(request)
+        check_unload_parameters(request.parameters)
         await self._service.unload(request.model_name)
         return _RepositoryModelUnload()
 

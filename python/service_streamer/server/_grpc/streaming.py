@@ -62,8 +62,10 @@ class StreamCall:
 
     async def _answer_all(self, reading: asyncio.Task[None]) -> None:
         await asyncio.wait([reading])
-        await asyncio.gather(*self._answering)
+        ends = await asyncio.gather(*self._answering, return_exceptions=True)
         await self._unsent.put(None)
+        for error in filter(None, ends):
+            raise error
         if reading.cancelled():
             raise NotServing("the server stops")
         await reading

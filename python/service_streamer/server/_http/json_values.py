@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import orjson
 
 from .._errors import InvalidInput, InvalidOutput
 
 _BASE64 = "b64"
 """the field of an object that stands for bytes, as TensorFlow Serving has it"""
+_DIGITS = bytes(48 if 48 <= each < 58 else 46 if each == 46 else 32 for each in range(256))
+_LONG_INT = b" " + 19 * b"0"
+"""a number that may not fit into 64 bits, in a text where digits are 0 and all but points spaces"""
 _LEVELS = 254
 """of lists and objects in each other: what orjson writes"""
 
@@ -28,13 +34,20 @@ def parse(text: bytes | bytearray | memoryview) -> Any:
         raise InvalidInput(f"the body is not JSON: {error}") from None
 
 
-def parse_object(text: bytes | bytearray | memoryview) -> dict[str, Any]:
+def parse_object(text: bytes | bytearray | memoryview, exact: bool = False) -> dict[str, Any]:
     """Return the object in a text in JSON.
+
+    Args:
+        text: the JSON.
+        exact: ints beyond 64 bits stay ints. Otherwise they become floats, which no tensor of ints
+            takes.
 
     Raises:
         InvalidInput: it is not JSON, or no object.
     """
     value = parse(text)
+    if exact and _LONG_INT in bytes(text).translate(_DIGITS):
+        value = _parse_exactly(text)
     if type(value) is not dict:
         raise InvalidInput("the body must be a JSON object")
     return value
@@ -47,8 +60,11 @@ def dump(value: Any) -> bytes:
         InvalidOutput: JSON does not have the value.
     """
     try:
-        text: bytes = orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
-        return text
+        return _dump(value)
+    except TypeError:  # orjson has no ints beyond 64 bits, and no arrays in big-endian
+        pass
+    try:
+        return _dump(_exact(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
 
@@ -78,7 +94,35 @@ def decode_bytes(value: Any, level: int) -> Any:
     return {name: decode_bytes(each, level + 1) for name, each in value.items()}
 
 
+def _parse_exactly(text: bytes | bytearray | memoryview) -> Any:
+    """Return the value of a text that orjson has accepted."""
+    try:
+        return json.loads(bytes(text))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+
+
+def _dump(value: Any) -> bytes:
+    text: bytes = orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
+    return text
+
+
+def _exact(value: Any) -> Any:
+    """Return a value that orjson takes, in place of one that it refuses."""
+    if type(value) is int:
+        return value if -(1 << 63) <= value < 1 << 64 else orjson.Fragment(str(value).encode())
+    if isinstance(value, dict):
+        return {name: _exact(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_exact(each) for each in value]
+    if isinstance(value, np.ndarray) and (value.dtype.kind == "O" or not value.dtype.isnative):
+        return _exact(value.tolist())
+    return value
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return {_BASE64: base64.b64encode(value).decode()}
     if hasattr(value, "tolist"):  # a tensor, or an array that is not contiguous

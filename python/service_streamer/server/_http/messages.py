@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+from ..._messages import text_of
 from .._errors import Failure, failure
 from .json_values import dump
 
@@ -54,7 +55,7 @@ def json_response(value: Any) -> Response:
 def error_response(error: BaseException) -> Response:
     """Return what the client is told about an exception."""
     if isinstance(error, Refused):
-        return Response(error.status, dump({"error": str(error)}), headers=error.headers)
+        return Response(error.status, dump({"error": text_of(error)}), headers=error.headers)
     told: Failure = failure(error)
     headers: tuple[tuple[str, str], ...] = ()
     if told.retry_after is not None:

@@ -16,6 +16,7 @@ from .events import events
 from .json_values import decode_bytes, parse_object
 from .messages import Handler, Request, Response, check_method, json_response
 
+_SIGNATURE, _DEFAULT = "signature_name", "serving_default"
 _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
 
 
@@ -42,7 +43,7 @@ class TfServing:
 
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = _body(request)
+        body = _body(request, "instances", "inputs")
         options = call_options(request.headers)
         instances, inputs = body.get("instances"), body.get("inputs")
         if (instances is None) == (inputs is None):
@@ -57,7 +58,7 @@ class TfServing:
 
     async def _stream(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = _body(request)
+        body = _body(request, "instance")
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
         options = call_options(request.headers)
@@ -77,8 +78,18 @@ class TfServing:
         return json_response({"model_version_status": found})
 
 
-def _body(request: Request) -> dict[str, Any]:
-    body = parse_object(request.body)
+def _body(request: Request, *fields: str) -> dict[str, Any]:
+    """Return the body of a request, which may have these fields and a signature."""
+    body = parse_object(request.body, exact=True)
+    for name in body.keys() - {*fields, _SIGNATURE}:
+        raise InvalidInput(
+            f"the field {shown(name)} is not supported; a body has {' or '.join(fields)}"
+        )
+    signature = body.get(_SIGNATURE)
+    if signature not in (None, "", _DEFAULT):
+        raise InvalidInput(
+            f"unknown {_SIGNATURE} {shown(signature)}; each model has one, {_DEFAULT!r}"
+        )
     if b'"b64"' not in request.body:
         return body
     return {name: decode_bytes(value, level=2) for name, value in body.items()}

@@ -7,8 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from .._call_options import call_options, check_load_parameters, natural, with_parameters
+from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput, NotServing
+from .._parameters import (
+    OF_INPUT,
+    OF_OUTPUT,
+    OF_REQUEST,
+    check_load_parameters,
+    check_parameters,
+    check_unload_parameters,
+    flag,
+    natural,
+)
 from .._requests import InferRequest, InferResponse
 from .._service import Service
 from .._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
@@ -93,6 +103,8 @@ class V2:
 
     async def _unload(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
+        body = parse_object(request.body or b"{}")
+        check_unload_parameters(_object(body, "parameters", "the request"))
         await self._service.unload(model)
         return Response(200, b"{}")
 
@@ -101,9 +113,12 @@ class V2:
         head, binary = _split(request)
         body = parse_object(head)
         parameters = _object(body, "parameters", "the request")
+        check_parameters(parameters, OF_REQUEST, "the request")
         options = with_parameters(call_options(request.headers), parameters)
-        wanted = _wanted(body, parameters.get("binary_data_output") is True)
-        identity = body.get("id", "")
+        wanted = _wanted(body, flag(parameters, "binary_data_output"))
+        identity = body.get("id")
+        if identity is None:
+            identity = ""
         if type(identity) is not str:
             raise InvalidInput(f"id must be a string, not {shown(identity)}")
         asked = InferRequest(model, _inputs(body, binary), version, identity)
@@ -158,7 +173,9 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
         name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
         size = None
         if "parameters" in each:
-            parameters = _object(each, "parameters", f"input {shown(name)}")
+            owner = f"input {shown(name)}"
+            parameters = _object(each, "parameters", owner)
+            check_parameters(parameters, OF_INPUT, owner)
             size = natural(parameters, "binary_data_size")
         if size is None:
             found.append(from_json(name, datatype, shape, each.get("data")))
@@ -187,8 +204,10 @@ def _wanted(body: dict[str, Any], binary: bool) -> _Wanted:
     for each in outputs:
         if type(each) is not dict or type(each.get("name")) is not str:
             raise InvalidInput(f"an output must be an object with a name, not {shown(each)}")
-        parameters = _object(each, "parameters", f"output {shown(each['name'])}")
-        names[each["name"]] = parameters.get("binary_data", binary) is True
+        owner = f"output {shown(each['name'])}"
+        parameters = _object(each, "parameters", owner)
+        check_parameters(parameters, OF_OUTPUT, owner)
+        names[each["name"]] = flag(parameters, "binary_data", binary)
     return _Wanted(names or None, binary)
 
 
@@ -225,7 +244,9 @@ def _data(tensor: Tensor) -> Any:
 
 
 def _object(body: dict[str, Any], name: str, owner: str) -> dict[str, Any]:
-    found = body.get(name, {})
+    found = body.get(name)
+    if found is None:
+        return {}
     if type(found) is not dict:
         raise InvalidInput(f"{name} of {owner} must be an object, not {shown(found)}")
     return found
