@@ -229,7 +229,9 @@ def reduce_tensor(tensor: Any) -> Any:
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         return tensor.__reduce_ex__(5)
-    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    # A tensor of one element is contiguous whatever its strides are, and view() needs stride 1.
+    flat = dense.as_strided((dense.numel(),), (1,))
     # as bytes, because numpy lacks some dtypes of torch
     numbers = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
     return rebuild_tensor, (numbers, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
