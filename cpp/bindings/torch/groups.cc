@@ -73,6 +73,9 @@ bool Groups::read(PyObject* given, Item& item) {
   bool is_read;
   if (PyDict_Check(given)) {
     is_read = read_dict(given, item);
+  } else if (PyType_HasFeature(Py_TYPE(given), Py_TPFLAGS_MAPPING)) {
+    const py::dict copied;
+    is_read = PyDict_Update(copied.ptr(), given) == 0 && read_dict(copied.ptr(), item);
   } else if (PyTuple_Check(given) || PyList_Check(given)) {
     is_read = read_sequence(given, item);
   } else {

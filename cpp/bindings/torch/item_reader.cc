@@ -74,6 +74,12 @@ class ItemReader {
   }
 
   bool read_dict(PyObject* item) {
+    if (!PyDict_Check(item) && PyType_HasFeature(Py_TYPE(item), Py_TPFLAGS_MAPPING)) {
+      PyObject* copied = PyDict_New();
+      const bool read = copied != nullptr && PyDict_Update(copied, item) == 0 && read_dict(copied);
+      Py_XDECREF(copied);
+      return read;
+    }
     if (!PyDict_Check(item) || PyDict_GET_SIZE(item) != static_cast<Py_ssize_t>(item_inputs_.size())) {
       return refuse_item(item, "a dict of ");
     }
