@@ -75,11 +75,12 @@ def check(outputs: Any, expected: int, whole: bool = False) -> None:
         _refuse(f"{type(outputs).__name__} {short(outputs)}", "a list")
     if not (whole and is_frame(outputs)) and (rows := rows_by(outputs, "outputs")) is not None:
         _refuse(f"{type(outputs).__name__} {short(outputs)}", f"a list of rows, such as {rows}")
-    if type(outputs) is tuple and len(outputs) > 1 and _are_columns(outputs):
-        shapes = " and ".join(str(tuple(each.shape)) for each in outputs[:3])
-        more = " ..." if len(outputs) > 3 else ""
+    if type(outputs) is tuple and _are_columns(outputs):
+        # Refused for one item and one array, too: it must not depend on the number of items.
+        shapes = ", ".join(str(tuple(getattr(each, "shape", "?"))) for each in outputs[:3])
+        more = ", ..." if len(outputs) > 3 else ""
         remedy = "list(zip(*x)) if each has a row for every item, or list(x) if each is one output"
-        _refuse(f"tuple x of {len(outputs)} arrays, {shapes}{more}", remedy)
+        _refuse(f"tuple x of arrays of the shapes {shapes}{more}", remedy)
     received = _length(outputs)
     if received is None:
         raise OutputSizeMismatch(expected, None, f"{type(outputs).__name__} has no length")
@@ -279,7 +280,9 @@ def _joiner(outputs: Any) -> Callable[[list[Any]], Any] | None:
             continue
         if name == "numpy" and hasattr(outputs, "mask"):
             return library.ma.concatenate  # type: ignore[no-any-return]
-        if hasattr(library, "concatenate"):  # numpy, torch, cupy, jax
+        if name == "numpy":
+            return lambda pieces: library.concatenate(pieces).view(type(outputs))
+        if hasattr(library, "concatenate"):  # torch, cupy, jax
             return library.concatenate  # type: ignore[no-any-return]
         if hasattr(library, "concat"):  # tensorflow, cudf
             return functools.partial(library.concat, axis=0)

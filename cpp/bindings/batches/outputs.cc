@@ -16,7 +16,7 @@ bool is_plain(PyObject* outputs) {
   if (PyList_CheckExact(outputs)) return true;
   if (PyTuple_CheckExact(outputs)) {
     // arrays in a tuple may be several outputs
-    return PyTuple_GET_SIZE(outputs) < 2 || !PyObject_HasAttrString(PyTuple_GET_ITEM(outputs, 0), "shape");
+    return PyTuple_GET_SIZE(outputs) == 0 || !PyObject_HasAttrString(PyTuple_GET_ITEM(outputs, 0), "shape");
   }
   return Py_TYPE(outputs) == numpy_array_class() || Py_TYPE(outputs) == torch_tensor_class();
 }
