@@ -15,7 +15,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-constexpr int kDeepest = 4;             // containers within one another
+constexpr int kDeepest = 4;                // containers within one another
 constexpr Py_ssize_t kLongestRecord = 32;  // members; a longer tuple or dict is taken for a row of numbers
 
 enum class Kind : std::uint8_t { kOther, kArray, kTensor, kContainer };

@@ -1,10 +1,12 @@
 """Each type that a model may return: what callers get, at every size and wherever it runs."""
 
 import importlib.util
+import sys
 
 import numpy
+import output_values
 import pytest
-from output_values import PANDAS, VALUES, AnyMapping, Polars, Several, Table, masked
+from output_values import PANDAS, VALUES, AnyMapping, Several, Table, masked
 from waits import LONG
 
 from service_streamer import ThreadedStreamer
@@ -14,6 +16,13 @@ SIZES = (0, 1, 2, 65)  # the last one is joined from two batches
 BATCH = 50
 
 ALL = {**VALUES, **(PANDAS if importlib.util.find_spec("pandas") else {})}
+
+
+@pytest.fixture(autouse=True)
+def _libraries(monkeypatch):
+    if ALL.keys() > VALUES.keys():
+        importlib.import_module("pandas")  # once for all workers, which are forked
+    monkeypatch.setitem(sys.modules, "polars", output_values.polars)
 
 
 def model(batch):

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import itertools
-import sys
 import types
 
 import numpy
@@ -37,10 +36,15 @@ class Polars(list):
         found = super().__getitem__(index)
         return Polars(found) if isinstance(index, slice) else found
 
+    def __reduce__(self):
+        return as_polars, (list(self),)
 
-sys.modules.setdefault(
-    "polars", types.SimpleNamespace(concat=lambda pieces: Polars(itertools.chain(*pieces)))
-)
+
+def as_polars(numbers):
+    return Polars(numbers)
+
+
+polars = types.SimpleNamespace(concat=lambda pieces: Polars(itertools.chain(*pieces)))
 
 
 class Table:
