@@ -70,7 +70,8 @@ def check(outputs: Any, expected: int, whole: bool = False) -> None:
         OutputSizeMismatch: its length is wrong.
     """
     if has_several(outputs):
-        return _check_members(outputs, expected)
+        _check_members(outputs, expected)
+        return
     if isinstance(outputs, str | bytes | Set):
         _refuse(f"{type(outputs).__name__} {short(outputs)}", "a list")
     if not (whole and is_frame(outputs)) and (rows := rows_by(outputs, "outputs")) is not None:

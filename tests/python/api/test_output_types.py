@@ -179,5 +179,3 @@ def test_isolation_does_not_fail_the_good_items_of_a_model_that_squeezes(held, g
     gate.open()
     assert [future.exception(LONG) is not None for future in futures] == [False, True, False, False]
     assert [futures[i].result() for i in (0, 2, 3)] == [[1], [3], [4]]
-
-
