@@ -113,7 +113,7 @@ Py_ssize_t references_of_viewed(PyObject* tensor) {
   return references > 0 ? references : 1;
 }
 
-// Who refers to the memory of arrays and tensors that were looked at.
+// The references to the memory of arrays and tensors that were looked at.
 class References {
  public:
   // Looks at an object, and at what is in it. `kept`: others refer to its container.
