@@ -6,6 +6,7 @@
 
 #include "bindings/batches/batch.h"
 #include "bindings/batches/isolation.h"
+#include "bindings/batches/own_outputs.h"
 #include "bindings/broker/broker_egress.h"
 #include "bindings/broker/broker_ingress.h"
 #include "bindings/broker/broker_messages.h"
@@ -60,6 +61,14 @@ PYBIND11_MODULE(_core, module) {
         return py::reinterpret_steal<py::list>(items);
       },
       py::arg("batch"), py::pos_only(), "The items of a request as a new list. TypeError: not a sequence of items.");
+  module.def(
+      "own_outputs",
+      [](py::handle outputs) {
+        PyObject* owned = own_outputs(outputs.inc_ref().ptr(), nullptr);
+        if (owned == nullptr) throw py::error_already_set();
+        return py::reinterpret_steal<py::object>(owned);
+      },
+      py::arg("outputs"), py::pos_only(), "The outputs with copies of arrays and tensors that others refer to, too.");
   module.def(
       "die_with_parent", &die_with_parent, py::arg("parent"), py::pos_only(),
       "Has the kernel kill this process when the thread that forked it ends; False: the parent has ended already.");

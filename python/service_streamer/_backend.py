@@ -140,6 +140,7 @@ def make_engine(
         tenants=options.tenants,
         max_queue_per_tenant=options.max_queue_per_tenant or 0,  # 0: no bound
         output=options.output,
+        copy_outputs=options.copy_outputs,
         future_type=future_type,
         start=begin,
         start_timer=start_timer,

@@ -187,6 +187,11 @@ class OutputSizeMismatch(StreamerError):
             what = f"returned {received} output{'' if received == 1 else 's'}"
         kind = detail.partition(" ")[0]
         remedy = _REMEDIES.get(kind, "return one output per item, in their order")
+        if expected == 1 and ("ndarray" in detail or "Tensor" in detail):
+            remedy += (
+                "; at a batch of one item squeeze() also removes the dimension of the batch: name "
+                "the dimension, such as squeeze(-1)"
+            )
         text = f"{given} and {what}{f' ({detail})' if detail else ''}: {remedy}"
         super().__init__(see(text, "outputsizemismatch"))
         self.expected = expected

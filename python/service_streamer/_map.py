@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ._errors import QueueFull
 from ._messages import missing_package
+from ._outputs import is_frame, rows_by
 
 
 class _Future(Protocol):
@@ -34,11 +35,14 @@ def map_items(
         in_flight: most chunks in flight.
         progress: show a progress bar (needs tqdm).
     """
+    kind = type(iterable).__name__
     if isinstance(iterable, str | bytes | bytearray | Mapping):
         raise TypeError(
-            f"map() takes an iterable of items, not a {type(iterable).__name__}; pass a list "
-            "for a single item"
+            f"map() takes an iterable of items, not a {kind}; pass a list for a single item"
         )
+    if is_frame(iterable):
+        rows = rows_by(iterable, "frame")
+        raise TypeError(f"map() takes an iterable of items, not a {kind}: pass {rows}")
     open_bar = _progress_bar(iterable) if progress else None
     return _outputs(submit, iter(iterable), chunk_size, in_flight, open_bar)
 

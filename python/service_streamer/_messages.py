@@ -64,6 +64,7 @@ def short(value: Any) -> str:
         text = cut.repr(value)
     except Exception:  # an int of thousands of digits
         text = f"<{type(value).__name__}>"
+    text = " ".join(map(str.strip, text.splitlines()))  # that of a frame has several
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
 
 

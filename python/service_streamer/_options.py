@@ -53,6 +53,8 @@ class Options:
     """seconds within which 99 % of the answered requests should be; None: no target"""
     output: Output = "items"
     """the result of a request: one of OUTPUTS"""
+    copy_outputs: bool = True
+    """copy arrays and tensors that the model returns and keeps, if it runs in this process"""
     grouping: Grouping | None = None
     """which items may share a batch; None: all"""
     isolate_errors: bool = True
@@ -78,6 +80,7 @@ class Options:
         one_of("policy", self.policy, POLICIES)
         one_of("overflow", self.overflow, OVERFLOWS)
         one_of("output", self.output, OUTPUTS)
+        flag("copy_outputs", self.copy_outputs)
         flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from ._errors import RequestTimeout, SerializationError, WorkerLost, WorkerTraceback
+from ._outputs import has_several, mapped
 
 # ------------------------------------------------------------------------ errors
 
@@ -175,12 +176,19 @@ def as_array(outputs: Any) -> Any:
 
     A GPU tensor is copied to the CPU, once per batch. None: the outputs are sent one by one.
     """
+    if has_several(outputs):
+        return mapped(outputs, _on_host)
     library = type(outputs).__module__.partition(".")[0]
     if library == "numpy" and isinstance(outputs, sys.modules["numpy"].ndarray):
         return None if outputs.dtype.hasobject else outputs
     if library == "torch" and isinstance(outputs, sys.modules["torch"].Tensor):
         return outputs.cpu()
     return None
+
+
+def _on_host(outputs: Any) -> Any:
+    array = as_array(outputs)
+    return outputs if array is None else array
 
 
 def dumps(value: Any, buffer_callback: Callable[[Any], object] | None = None) -> bytes:
@@ -229,7 +237,9 @@ def reduce_tensor(tensor: Any) -> Any:
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         return tensor.__reduce_ex__(5)
-    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    # A tensor of one element is contiguous whatever its strides are, and view() needs stride 1.
+    flat = dense.as_strided((dense.numel(),), (1,))
     # as bytes, because numpy lacks some dtypes of torch
     numbers = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
     return rebuild_tensor, (numbers, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)

@@ -150,7 +150,7 @@ def run(
 
                 outputs = running.run(predict, batch)
             else:
-                outputs = predict(batch.items)
+                outputs = batch.run(predict)
     except BaseException as error:
         return detached(error)
     try:
@@ -160,6 +160,25 @@ def run(
         batch.fail(failure)
         refused(failure)
     return None
+
+
+def _for_single_items(predict: Predict) -> Predict:
+    """Return the model for runs that it would not have had without an error of another item.
+
+    A model that squeezes loses the dimension of the batch if that has one item. So such an item is
+    given twice.
+    """
+    if hasattr(predict, "generate"):  # its outputs come piece by piece
+        return predict
+
+    def call(items: list[Any]) -> Any:
+        outputs = predict(items)
+        if not hasattr(outputs, "shape") or (outputs.shape and len(outputs) == len(items)):
+            return outputs
+        pair = predict(2 * items)
+        return pair[:1] if getattr(pair, "shape", ()) and len(pair) == 2 else outputs
+
+    return call
 
 
 def isolate(
@@ -183,6 +202,7 @@ def isolate(
         active: makes the context in which the model runs.
     """
     isolation = batch.isolate(budget)
+    alone = _for_single_items(predict)
     if isolation.failed(batch.requests, len(batch), is_out_of_memory(error)):
         batch.fail(error)
     while len(batch) > 0:
@@ -193,7 +213,8 @@ def isolate(
         group = batch.take(isolation)
         if group is None:
             return  # a forked child: the parent has the batch
-        raised = run(group, predict, active) if group.drop_ended() else None
+        single = len(group) == 1
+        raised = run(group, alone if single else predict, active) if group.drop_ended() else None
         if raised is None:
             isolation.passed()
         elif isinstance(raised, FAULTS_OF_THE_MODEL):

@@ -98,6 +98,9 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             known. None: no target.
         output: "items": callers get a list of outputs. "batch": callers get a slice of the value
             that ``predict_function`` returned, such as an array or tensor.
+        copy_outputs: copy arrays and tensors that ``predict_function`` returns and still refers to,
+            such as views of a buffer that it fills again for the next batch. Others are not copied.
+            False: callers get what it returned, also if it changes that later.
         isolate_errors: if a batch raises, run it again in parts, so that only the requests that
             raise on their own fail. A batch that does not fit into memory is run
             in parts too.
@@ -205,6 +208,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         overflow: Overflow = "block",
         slo: float | None = None,
         output: Output = "items",
+        copy_outputs: bool = True,
         isolate_errors: bool = True,
         isolation_budget: float = 8,
         collate: Collate | None = None,
@@ -257,6 +261,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             overflow=overflow,
             slo=slo,
             output=output,
+            copy_outputs=copy_outputs,
             isolate_errors=isolate_errors,
             isolation_budget=isolation_budget,
         )

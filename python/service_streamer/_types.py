@@ -77,6 +77,7 @@ class EngineOptions(TypedDict, total=False):
 class ThreadedOptions(EngineOptions, total=False):
     """The keyword-only options of `ThreadedStreamer`, except ``output`` and ``options``."""
 
+    copy_outputs: bool
     collate: Collate | None
     device: str | None
     worker_num: int

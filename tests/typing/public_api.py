@@ -76,6 +76,7 @@ def every_option() -> ThreadedStreamer:
         max_queue=1024,
         overflow="reject",
         output="batch",
+        copy_outputs=False,
         isolate_errors=False,
         isolation_budget=4.5,
         worker_num=2,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings/batches/isolation.h"
+#include "bindings/batches/own_outputs.h"
 #include "bindings/python/contexts.h"
 #include "bindings/python/methods.h"
 
@@ -134,7 +135,8 @@ Py_ssize_t batch_length(PyObject* self) {
 }
 
 PyObject* batch_items(PyObject* self, void*) {
-  return items_of_batch(self);
+  PyObject* items = batch_of(self).items;
+  return items != nullptr ? PySequence_List(items) : PyList_New(0);
 }
 
 PyObject* batch_requests(PyObject* self, void*) {
@@ -187,6 +189,10 @@ void batch_dealloc(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
+    {"run", run_batch, METH_O,
+     "run($self, predict, /)\n--\n\n"
+     "Calls the model with `items`: its outputs, with copies of arrays and tensors whose memory the model keeps, if "
+     "they stay in use after its next run."},
     {"complete", batch_complete, METH_O,
      "complete($self, outputs, /)\n--\n\n"
      "Answers every request with its part of `outputs`, one for each item.\n\n"
@@ -262,9 +268,12 @@ PyObject* make_batch(BatchBase* batch) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-PyObject* items_of_batch(PyObject* self) {
-  PyObject* items = batch_of(self).items;
-  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+PyObject* run_batch(PyObject* self, PyObject* predict) {
+  PyObject* items = batch_items(self, nullptr);
+  PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
+  Py_XDECREF(items);
+  const BatchBase& batch = batch_of(self);
+  return outputs != nullptr && batch.keeps_outputs() ? own_outputs(outputs, batch.items) : outputs;
 }
 
 bool is_traced(PyObject* self) {

@@ -48,6 +48,9 @@ class BatchBase {
   // Whether no caller waits for a range any more: its request has ended, or the deadline has passed.
   virtual bool ended(std::size_t range) const = 0;
 
+  // Whether callers, or this batch, keep what the model returns after the model may run again.
+  virtual bool keeps_outputs() const = 0;
+
   // Answers every request. False with nothing changed: the outputs do not fit the items.
   virtual bool complete(PyObject* outputs) = 0;
   virtual bool fail(PyObject* error) = 0;
@@ -84,8 +87,8 @@ bool make_batch_type(PyObject* module);
 // The Python object of a batch, which it deletes; nullptr with an exception set and the batch deleted.
 PyObject* make_batch(BatchBase* batch);
 
-// Its attribute `items`, its member `traced` and its method complete(), for run_batches().
-PyObject* items_of_batch(PyObject* batch);
+// Its method run(), its member `traced` and its method complete(), for run_batches().
+PyObject* run_batch(PyObject* batch, PyObject* predict);
 bool is_traced(PyObject* batch);
 bool complete_batch(PyObject* batch, PyObject* outputs);
 

@@ -4,56 +4,75 @@
 #include <numeric>
 
 #include "bindings/python/errors.h"
+#include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
 namespace {
 
-// Raises the OutputSizeMismatch of a return value that has another length, or none.
-bool refuse_size(std::size_t expected, Py_ssize_t received, PyObject* outputs) {
-  const char* type = Py_TYPE(outputs)->tp_name;
-  const auto items = static_cast<Py_ssize_t>(expected);
-  if (received >= 0) {
-    PyObject* detail = PyUnicode_FromFormat("of type %.200s", type);
-    raise_error("OutputSizeMismatch", detail != nullptr ? Py_BuildValue("(nnN)", items, received, detail) : nullptr);
-  } else if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-    PyErr_Clear();
-    PyObject* detail = PyUnicode_FromFormat("%.200s has no length", type);
-    raise_error("OutputSizeMismatch", detail != nullptr ? Py_BuildValue("(nON)", items, Py_None, detail) : nullptr);
+constexpr const char* kHelpers = "service_streamer._outputs";
+
+// Whether the type needs no look by Python code: what it has are the outputs, one for each item.
+bool is_plain(PyObject* outputs) {
+  if (PyList_CheckExact(outputs)) return true;
+  if (PyTuple_CheckExact(outputs)) {
+    // arrays in a tuple may be several outputs
+    return PyTuple_GET_SIZE(outputs) == 0 || !PyObject_HasAttrString(PyTuple_GET_ITEM(outputs, 0), "shape");
   }
-  return false;
+  return Py_TYPE(outputs) == numpy_array_class() || Py_TYPE(outputs) == torch_tensor_class();
+}
+
+bool has_size(PyObject* outputs, std::size_t expected) {
+  const Py_ssize_t size = PyObject_Size(outputs);
+  if (size < 0) PyErr_Clear();
+  return size == static_cast<Py_ssize_t>(expected);
+}
+
+// Calls a function of the helpers with the outputs and a number.
+PyObject* call_with(const char* function, PyObject* outputs, std::size_t expected) {
+  PyObject* number = PyLong_FromSize_t(expected);
+  PyObject* result = number != nullptr ? call_helper(kHelpers, function, outputs, number) : nullptr;
+  Py_XDECREF(number);
+  return result;
+}
+
+// Raises why the outputs are not `expected` ones, if so.
+bool check(PyObject* outputs, std::size_t expected) {
+  if (is_plain(outputs) && has_size(outputs, expected)) return true;
+  PyObject* none = call_with("check", outputs, expected);
+  Py_XDECREF(none);
+  return none != nullptr;
+}
+
+// The slices of outputs that only Python code can cut.
+bool cut_by_helper(PyObject* outputs, std::span<const std::uint32_t> counts, std::vector<PyObject*>& slices) {
+  PyObject* sizes = PyList_New(static_cast<Py_ssize_t>(counts.size()));
+  for (std::size_t i = 0; sizes != nullptr && i < counts.size(); ++i) {
+    PyObject* count = PyLong_FromUnsignedLong(counts[i]);
+    if (count == nullptr) {
+      Py_CLEAR(sizes);
+    } else {
+      PyList_SET_ITEM(sizes, static_cast<Py_ssize_t>(i), count);
+    }
+  }
+  PyObject* cut = sizes != nullptr ? call_helper(kHelpers, "cut", outputs, sizes) : nullptr;
+  Py_XDECREF(sizes);
+  if (cut == nullptr) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(cut); ++i) slices.push_back(Py_NewRef(PyList_GET_ITEM(cut, i)));
+  Py_DECREF(cut);
+  return true;
 }
 
 }  // namespace
 
-bool check_size(PyObject* outputs, std::size_t expected) {
-  if (PyUnicode_Check(outputs) || PyBytes_Check(outputs) || PyDict_Check(outputs) || PyAnySet_Check(outputs)) {
-    PyObject* value = call_helper("service_streamer._messages", "short", outputs);
-    if (value == nullptr) return false;
-    raise_mistake(PyExc_TypeError, "outputs-that-are-no-sequence",
-                  "predict_function must return a sequence with one output per item, got the %.200s %U: return a list",
-                  Py_TYPE(outputs)->tp_name, value);
-    Py_DECREF(value);
-    return false;
-  }
-  const Py_ssize_t size = PyObject_Size(outputs);
-  return size == static_cast<Py_ssize_t>(expected) || refuse_size(expected, size, outputs);
-}
-
 PyObject* as_list(PyObject* outputs, std::size_t expected) {
+  if (!is_plain(outputs)) return call_with("rows", outputs, expected);
+  if (!check(outputs, expected)) return nullptr;
   if (PyList_CheckExact(outputs)) return Py_NewRef(outputs);
-  PyObject* list = nullptr;
-  if (!PyTuple_CheckExact(outputs) && PyObject_HasAttrString(outputs, "unbind")) {
-    // A torch tensor: one call makes all rows, which is cheaper than an index operation for each.
-    PyObject* rows = PyObject_CallMethod(outputs, "unbind", "i", 0);
-    if (rows != nullptr) list = PySequence_List(rows);
-    Py_XDECREF(rows);
-  } else {
-    list = PySequence_List(outputs);
-  }
-  if (list != nullptr && PyList_GET_SIZE(list) != static_cast<Py_ssize_t>(expected)) {
-    refuse_size(expected, PyList_GET_SIZE(list), list);
-    Py_CLEAR(list);
-  }
+  if (Py_TYPE(outputs) != torch_tensor_class()) return PySequence_List(outputs);
+  // One call makes all rows, which is cheaper than an index operation for each.
+  PyObject* rows = PyObject_CallMethod(outputs, "unbind", "i", 0);
+  PyObject* list = rows != nullptr ? PySequence_List(rows) : nullptr;
+  Py_XDECREF(rows);
   return list;
 }
 
@@ -73,7 +92,7 @@ void drop_references(std::vector<PyObject*>& objects) {
 }
 
 PyObject* join_outputs(PyObject* pieces, bool as_batch) {
-  if (as_batch) return call_helper("service_streamer._outputs", "join_outputs", pieces);
+  if (as_batch) return call_helper(kHelpers, "join_outputs", pieces);
   PyObject* joined = PyList_New(0);
   for (Py_ssize_t i = 0; joined != nullptr && i < PyList_GET_SIZE(pieces); ++i) {
     const Py_ssize_t end = PyList_GET_SIZE(joined);
@@ -85,7 +104,8 @@ PyObject* join_outputs(PyObject* pieces, bool as_batch) {
 bool cut_outputs(PyObject* outputs, std::span<const std::uint32_t> counts, bool as_batch,
                  std::vector<PyObject*>& slices) {
   const std::size_t expected = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  if (!check_size(outputs, expected)) return false;
+  if (as_batch && !is_plain(outputs)) return cut_by_helper(outputs, counts, slices);
+  if (as_batch && !check(outputs, expected)) return false;
   PyObject* sequence = as_batch ? Py_NewRef(outputs) : as_list(outputs, expected);
   if (sequence == nullptr) return false;
   slices.reserve(counts.size());

@@ -11,9 +11,6 @@
 
 namespace service_streamer::bindings {
 
-// Sets an exception unless `outputs` is a sequence with so many elements.
-bool check_size(PyObject* outputs, std::size_t expected);
-
 // The outputs as a list of `expected` single outputs: a new reference, or nullptr with an exception set.
 PyObject* as_list(PyObject* outputs, std::size_t expected);
 

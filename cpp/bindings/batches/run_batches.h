@@ -31,9 +31,7 @@ PyObject* run_batches(Next next, PyObject* predict, PyObject* logged) {
       return nullptr;
     }
 
-    PyObject* items = items_of_batch(batch);
-    PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
-    Py_XDECREF(items);
+    PyObject* outputs = run_batch(batch, predict);
     if (outputs == nullptr) return Py_BuildValue("(NNO)", batch, take_exception(true), Py_None);
     const bool completed = complete_batch(batch, outputs);
     Py_DECREF(outputs);

@@ -45,7 +45,7 @@ void fill_lists(PyObject* outputs, Batch& batch) {
 
 bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
   if (!as_batch) {
-    PyObject* list = check_size(outputs, batch.items) ? as_list(outputs, batch.items) : nullptr;
+    PyObject* list = as_list(outputs, batch.items);
     if (list == nullptr) return false;
     fill_lists(list, batch);
     Py_DECREF(list);

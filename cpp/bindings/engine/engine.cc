@@ -150,6 +150,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (arguments.group != Py_None) self->group = Py_NewRef(arguments.group);
   self->fork_generation = fork_generation();
   self->output_batch = arguments.output_batch;
+  self->copy_outputs = arguments.copy_outputs;
   self->weighs = arguments.options.max_weight < std::numeric_limits<double>::infinity();
   return object;
 }

@@ -13,24 +13,25 @@ bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& ar
   Py_ssize_t batch_size = 0, max_queue = 0, max_queue_per_tenant = 0;
   double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
-  int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",  "max_latency",
-                                "policy",      "ageing",
-                                "workers",     "max_queue",
-                                "overflow",    "output",
-                                "future_type", "start",
-                                "start_timer", "group",
-                                "forwards",    "max_weight",
-                                "padded",      "remote",
-                                "inline",      "model",
-                                "slo",         "buckets",
-                                "tenants",     "max_queue_per_tenant",
-                                nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOn", const_cast<char**>(names), &batch_size,
+  int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, copy_outputs = 1;
+  int overflow_kind, output_kind;
+  static const char* names[] = {"batch_size",   "max_latency",
+                                "policy",       "ageing",
+                                "workers",      "max_queue",
+                                "overflow",     "output",
+                                "future_type",  "start",
+                                "start_timer",  "group",
+                                "forwards",     "max_weight",
+                                "padded",       "remote",
+                                "inline",       "model",
+                                "slo",          "buckets",
+                                "tenants",      "max_queue_per_tenant",
+                                "copy_outputs", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnp", const_cast<char**>(names), &batch_size,
                                    &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
                                    &PyType_Type, &arguments.future_type, &arguments.start, &arguments.start_timer,
                                    &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
-                                   &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant)) {
+                                   &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs)) {
     return false;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || arguments.future_type == nullptr ||
@@ -61,6 +62,7 @@ bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& ar
   arguments.remote = remote != 0;
   arguments.inline_items = inline_items != 0;
   arguments.output_batch = output_kind == 1;
+  arguments.copy_outputs = copy_outputs != 0;
   return true;
 }
 

@@ -19,6 +19,7 @@ struct EngineArguments {
   bool remote = false;        // worker processes run the batches
   bool inline_items = false;  // they get their items in messages only
   bool output_batch = false;
+  bool copy_outputs = true;
 };
 
 // Reads the arguments of Engine(). _options.py checks them for users; this refuses only what would break the core.

@@ -30,6 +30,7 @@ class EngineBatch final : public BatchBase {
   Duration age() const override { return batch_.age; }
   RangeContext context_of(std::size_t range) const override;
   bool ended(std::size_t range) const override;
+  bool keeps_outputs() const override { return engine_->copy_outputs; }
   bool complete(PyObject* outputs) override;
   bool fail(PyObject* error) override;
   BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.ranges); }

@@ -29,6 +29,7 @@ struct EngineObject {
   bool started;
   bool timer_started;
   bool output_batch;  // callers get slices of the model's array, not lists
+  bool copy_outputs;  // callers get copies of arrays that the model keeps
   bool weighs;        // there is a limit of the weight, which holds for all batches of a thread in next_batch()
 };
 

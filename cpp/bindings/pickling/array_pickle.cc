@@ -5,24 +5,13 @@
 #include <string_view>
 
 #include "bindings/pickling/pickle_opcodes.h"
+#include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
 namespace {
 
-// numpy.ndarray; nullptr if numpy is not imported, so that there are no arrays.
-PyObject* array_class() {
-  static PyObject* name = PyUnicode_InternFromString("numpy");
-  static PyObject* found = nullptr;
-  if (found != nullptr) return found;
-  PyObject* numpy = PyDict_GetItem(PyImport_GetModuleDict(), name);
-  if (numpy == nullptr) return nullptr;
-  found = PyObject_GetAttrString(numpy, "ndarray");
-  if (found == nullptr) PyErr_Clear();  // the import is under way
-  return found;
-}
-
 bool is_of_numpy(PyObject* object) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == array_class();
+  return Py_TYPE(object) == numpy_array_class();
 }
 
 // Whether the dtype has metadata of users, which only numpy's own pickles keep.
@@ -113,7 +102,7 @@ void PlainArray::append_tail(std::string& pickle) {
 }
 
 bool contains_arrays(PyObject* object) {
-  if (array_class() == nullptr) return false;
+  if (numpy_array_class() == nullptr) return false;
   if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
     PyObject** const items = PySequence_Fast_ITEMS(object);
     return std::any_of(items, items + PySequence_Fast_GET_SIZE(object), is_of_numpy);

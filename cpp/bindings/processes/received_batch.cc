@@ -164,12 +164,11 @@ bool ReceivedBatch::encode_joined(RangeReply& reply) {
 bool ReceivedBatch::add_outputs(const ItemRange& range, PyObject* outputs) {
   if (!is_open(range)) return true;  // other items of it failed
   RangeReply& reply = replies_[range.index];
-  const std::uint32_t items = message.ranges[range.index].items;
-  if (range.count == items) return encode_outputs(reply, outputs);
+  if (has_all(range)) return encode_outputs(reply, outputs);
   if (PyObject* error = exception_in(outputs)) return add_error(range, error);
   reply.outputs.push_back({.begin = range.begin, .outputs = Py_NewRef(outputs)});
   reply.answered += range.count;
-  return reply.answered < items || encode_joined(reply);
+  return reply.answered < message.ranges[range.index].items || encode_joined(reply);
 }
 
 bool ReceivedBatch::postpone(const ItemRange& range) {

@@ -50,11 +50,11 @@ class ReceivedBatch {
   // result. `ranges` are those without a result. False with an exception set that no item caused.
   bool unpack(PyObject* items, std::vector<ItemRange>& ranges);
 
+  // Whether it is all of a range of the message.
+  bool has_all(const ItemRange& range) const { return range.count == message.ranges[range.index].items; }
+
   // Whether the range is a whole request.
-  bool is_whole(const ItemRange& range) const {
-    const ipc::RangeHead& head = message.ranges[range.index];
-    return head.whole && range.count == head.items;
-  }
+  bool is_whole(const ItemRange& range) const { return message.ranges[range.index].whole && has_all(range); }
 
   bool is_open(const ItemRange& range) const { return replies_[range.index].result < 0; }
 

@@ -89,6 +89,11 @@ bool WorkerBatch::distribute(PyObject* outputs) {
   return added && close();
 }
 
+// The outputs of a part of a range are pickled with the rest of the range, after further runs.
+bool WorkerBatch::keeps_outputs() const {
+  return std::ranges::any_of(ranges_, [this](const ItemRange& range) { return !received_->has_all(range); });
+}
+
 bool WorkerBatch::complete(PyObject* outputs) {
   return run([&] { return distribute(outputs); });
 }

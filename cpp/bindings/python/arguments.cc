@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/python/errors.h"
+#include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -16,21 +17,35 @@ namespace {
 // A longer wait has no end. A century in nanoseconds fits into 63 bits.
 constexpr double kForever = 3e9;
 
-// Raises the TypeError for a batch that is none. The hint may have one %U, for the value.
-PyObject* refuse_batch(PyObject* batch, const char* hint) {
+// Raises the TypeError for a batch that is none.
+PyObject* refuse_batch(PyObject* batch, PyObject* remedy) {
   PyObject* value = call_helper("service_streamer._messages", "short", batch);
-  PyObject* remedy = value != nullptr ? PyUnicode_FromFormat(hint, value) : nullptr;
-  if (remedy != nullptr) {
+  if (value != nullptr) {
     raise_mistake(PyExc_TypeError, "a-batch-that-is-no-sequence",
                   "batch must be a sequence of items, got the %.200s %U: %U", Py_TYPE(batch)->tp_name, value, remedy);
   }
-  Py_XDECREF(remedy);
   Py_XDECREF(value);
   return nullptr;
 }
 
-bool is_mapping(PyObject* batch) {
-  return PyDict_Check(batch) || PyType_HasFeature(Py_TYPE(batch), Py_TPFLAGS_MAPPING);
+// The same; the hint may have one %U, for the value.
+PyObject* refuse_batch(PyObject* batch, const char* hint) {
+  PyObject* value = call_helper("service_streamer._messages", "short", batch);
+  PyObject* remedy = value != nullptr ? PyUnicode_FromFormat(hint, value) : nullptr;
+  Py_XDECREF(value);
+  if (remedy != nullptr) refuse_batch(batch, remedy);
+  Py_XDECREF(remedy);
+  return nullptr;
+}
+
+// Raises the TypeError for a mapping, a frame or the like, whose elements are not the items.
+bool refuse_columns(PyObject* batch) {
+  if (Py_TYPE(batch) == numpy_array_class() || Py_TYPE(batch) == torch_tensor_class()) return false;
+  PyObject* remedy = call_helper("service_streamer._outputs", "batch_remedy", batch);
+  if (remedy != nullptr && remedy != Py_None) refuse_batch(batch, remedy);
+  const bool refused = remedy != Py_None;
+  Py_XDECREF(remedy);
+  return refused;
 }
 
 // A tensor is not a sequence for Python: its class has only the slot of a mapping.
@@ -46,8 +61,8 @@ PyObject* items_from(PyObject* batch) {
   if (PyTuple_CheckExact(batch)) return Py_NewRef(batch);
   if (PyIter_Check(batch)) return refuse_batch(batch, "it has no length, so pass list(...) or use map(...)");
   const bool is_text = PyUnicode_Check(batch) || PyBytes_Check(batch) || PyByteArray_Check(batch);
-  if (is_mapping(batch)) return refuse_batch(batch, "pass a list with one dict for each item");
   if (is_text) return refuse_batch(batch, "did you mean [%U]?");
+  if (refuse_columns(batch)) return nullptr;
   if (!can_be_indexed(batch)) {
     const bool iterates = Py_TYPE(batch)->tp_iter != nullptr;  // such as a set
     return refuse_batch(batch, iterates ? "it cannot be indexed, so pass list(...)" : "did you mean [%U]?");

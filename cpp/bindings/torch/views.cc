@@ -41,6 +41,13 @@ std::nullopt_t refuse_dtype(const Label& label, const char* dtype) {
   return std::nullopt;
 }
 
+// Raises the error of an array whose numbers the model cannot take.
+std::nullopt_t refuse_array(const Label& label, const std::string& type) {
+  PyErr_Format(PyExc_TypeError, "%s is %s, the model wants %s: convert the array, as with .astype(\"float32\")",
+               label.text().c_str(), type.c_str(), label.wanted);
+  return std::nullopt;
+}
+
 // The text of an object, for a message. Steals the reference, which may be nullptr.
 std::string text_of(PyObject* object) {
   PyObject* text = object == nullptr ? nullptr : PyObject_Str(object);
@@ -57,6 +64,17 @@ std::string type_name_of(PyObject* tensor) {
   std::string name = text_of(PyObject_CallMethod(tensor, "type", nullptr));
   name.erase(0, name.rfind('.') + 1);
   return name.substr(0, name.rfind("Tensor"));
+}
+
+// The type of an array in words, "big-endian float32"; the format of another buffer.
+std::string array_type_of(PyObject* array, const char* format) {
+  PyObject* dtype = PyObject_GetAttrString(array, "dtype");
+  PyErr_Clear();
+  const std::string text(format != nullptr ? format : "");
+  if (dtype == nullptr) return "a buffer of the format '" + text + "'";
+  const std::string name = text_of(PyObject_GetAttrString(dtype, "name"));
+  Py_DECREF(dtype);
+  return (text.starts_with('>') ? "big-endian " : "") + name;
 }
 
 std::nullopt_t refuse_tensor(const Label& label, PyObject* tensor) {
@@ -133,13 +151,19 @@ std::optional<Location> ViewOwners::view_buffer(PyObject* object, const Label& l
                  label.wanted, Py_TYPE(object)->tp_name);
     return std::nullopt;
   }
+  if (std::string_view(Py_TYPE(object)->tp_name) == "MaskedArray") {
+    PyErr_Format(PyExc_TypeError, "%s is a masked array, whose hidden values the model would get: pass .filled(value)",
+                 label.text().c_str());
+    return std::nullopt;
+  }
   Py_buffer& buffer = buffers_.emplace_back();
   if (PyObject_GetBuffer(object, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
     buffers_.pop_back();
-    return refuse_dtype(label, Py_TYPE(object)->tp_name);
+    PyErr_Clear();
+    return refuse_array(label, array_type_of(object, nullptr));
   }
   const std::optional<native::Dtype> dtype = dtype_of_format(buffer.format, buffer.itemsize);
-  if (!dtype) return refuse_dtype(label, buffer.format);
+  if (!dtype) return refuse_array(label, array_type_of(object, buffer.format));
   if (!fits_rank(label, buffer.ndim)) return std::nullopt;
   view.dtype = *dtype;
   for (int i = 0; i < buffer.ndim; ++i) {

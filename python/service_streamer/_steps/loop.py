@@ -169,7 +169,8 @@ class Loop:
                     leaving.append(one)
                     continue
                 self._outputs += 1
-                if one.put(output) is False and not done:
+                # the model may use the memory of an array again in its next step
+                if one.put(_core.own_outputs(output)) is False and not done:
                     full.append(one)
             if done:
                 one.complete()

@@ -48,7 +48,7 @@ def run(predict: Predict, batch: _core.Batch) -> Any:
     readers = [(index, reader_of(context)) for context, _, _, index in batch.contexts]
     writers = {index: open_writer(reader) for index, reader in readers if reader is not None}
     items = batch.items
-    outputs = predict.generate(items) if isinstance(predict, Collecting) else predict(items)
+    outputs = batch.run(predict.generate if isinstance(predict, Collecting) else predict)
     if isinstance(outputs, Generator):
         return _run_generator(outputs, items, writers, batch.ended_except)
     if isinstance(outputs, list | tuple) and len(outputs) == len(items):
@@ -72,7 +72,8 @@ def _run_generator(
     outputs: list[Any] = [writers.get(index, []) for index in range(len(items))]
     try:
         for pieces in generator:
-            _distribute(_checked(pieces, len(items)), outputs)
+            # the model may use the memory of arrays again for its next pieces
+            _distribute(_core.own_outputs(_checked(pieces, len(items))), outputs)
             flush()
             live = [each for each in writers.values() if not each.cancelled]
             if not live and others_ended(writers):
@@ -164,7 +165,7 @@ def _run_iterators(found: Mapping[int, tuple[Any, Writer]]) -> Iterator[tuple[in
 def _advance(iterator: Any, writer: Writer) -> Any:
     """Send the next piece. Returns the output of the item if there is none."""
     try:
-        piece = next(iterator)
+        piece = _core.own_outputs(next(iterator))
     except StopIteration:
         writer.end()
         return writer.output

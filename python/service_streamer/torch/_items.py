@@ -117,13 +117,18 @@ def _from_buffer(given: Any, label: str) -> Tensor:
     except TypeError:
         view = None
     except (ValueError, BufferError):  # numpy has types that no buffer can have
-        raise _wrong_type(label, f"{kind.__module__}.{kind.__name__}") from None
+        raise _wrong_array(label, given, "") from None
     if view is None:
         raise TypeError(f"{label} must be a tensor or an array of numbers, got {kind.__name__}")
+    if kind.__name__ == "MaskedArray":
+        raise TypeError(
+            f"{label} is a masked array, whose hidden values the model would get: pass "
+            ".filled(value)"
+        )
     code = view.format.removeprefix("@").removeprefix("=").removeprefix("<")
     dtype = _INTEGERS.get(view.itemsize) if code in ("h", "i", "l", "q") else _FORMATS.get(code)
     if dtype is None:
-        raise _wrong_type(label, view.format)
+        raise _wrong_array(label, given, view.format)
     if not view.readonly:  # from_numpy() warns of an array that is
         try:
             return torch.from_numpy(given)
@@ -136,3 +141,11 @@ def _from_buffer(given: Any, label: str) -> Tensor:
 
 def _wrong_type(label: str, received: str) -> TypeError:
     return TypeError(f"{label} is {received}, the model wants numbers")
+
+
+def _wrong_array(label: str, array: Any, code: str) -> TypeError:
+    dtype = getattr(array, "dtype", None)
+    order = "big-endian " if code.startswith(">") else ""
+    received = f"a buffer of the format {code!r}" if dtype is None else f"{order}{dtype.name}"
+    remedy = 'convert the array, as with .astype("float32")'
+    return TypeError(f"{_wrong_type(label, received)}: {remedy}")

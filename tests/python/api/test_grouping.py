@@ -57,7 +57,7 @@ def test_an_array_for_a_batch_is_put_in_order(streamers):
     streamer = streamers(lambda batch: numpy.array(batch) * 10, key=lambda x: x % 2, output="batch")
     assert streamer.predict([1, 2, 3, 4]).tolist() == [10, 20, 30, 40]
     streamer = streamers(lambda batch: tuple(batch), key=lambda x: x % 2, output="batch")
-    assert streamer.predict([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert streamer.predict([1, 2, 3, 4]) == (1, 2, 3, 4)
 
 
 class Rows:

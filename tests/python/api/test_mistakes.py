@@ -85,7 +85,8 @@ MISTAKES = [
     (
         lambda: run(lambda batch: {"label": 1, "score": 2}),
         TypeError,
-        f"{NO_SEQUENCE} dict {{'label': 1, 'score': 2}}: return a list",
+        f"{NO_SEQUENCE} dict {{'label': 1, 'score': 2}}: return a list of rows, such as "
+        "[dict(zip(outputs, row)) for row in zip(*outputs.values())]",
         "outputs-that-are-no-sequence",
     ),
     (
@@ -98,7 +99,8 @@ MISTAKES = [
     (
         lambda: run(double, {"text": "a"}),
         TypeError,
-        f"{NO_BATCH} dict {{'text': 'a'}}: pass a list with one dict for each item",
+        f"{NO_BATCH} dict {{'text': 'a'}}: pass a list with one dict for each item, such as "
+        "[dict(zip(batch, row)) for row in zip(*batch.values())]",
         "a-batch-that-is-no-sequence",
     ),
     (

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import UserDict
 
 import pytest
 from waits import LONG, eventually
@@ -25,8 +26,11 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("batching")]
         ("{1: torch.zeros(2)}", "the keys of an item must be argument names (str), not 1"),
         ("{}", "not an empty dict"),
         ("()", "not an empty sequence"),
-        ("numpy.array(['a'])", "an item is 1w, the model wants numbers"),
-        ("numpy.zeros(2, dtype='>f4')", "the model wants numbers"),
+        ("numpy.array(['a'])", "an item is str32, the model wants numbers"),
+        ("numpy.zeros(2, dtype='>f4')", "an item is big-endian float32, the model wants numbers"),
+        ("numpy.array([None])", "an item is object, the model wants numbers"),
+        ("numpy.ma.masked_equal([1.0, 2.0], 1)", "a masked array, whose hidden values"),
+        ("memoryview(numpy.zeros(2, 'H'))", "a buffer of the format 'H', the model wants numbers"),
         ("torch.zeros(2).to_sparse()", "an item is a special tensor on cpu"),
         ("torch.zeros(2, device='meta')", "tensor on meta, the model wants a dense one on cpu"),
         ("torch.zeros([1] * 8)", "an item has 8 dimensions, at most 7 are possible"),
@@ -81,8 +85,10 @@ def test_items_with_other_structures_run_in_separate_batches(torch, batched):
         return x if y is None else x + y
 
     one = torch.ones(1)
-    outputs = batched(model)([one, (one, one), {"x": one}, {"y": one, "x": one}, (one,)])
-    assert [output.item() for output in outputs] == [1, 2, 1, 2, 1]
+    encoding = UserDict(x=one, y=one)  # as that of a tokenizer
+    items = [one, (one, one), {"x": one}, {"y": one, "x": one}, (one,), encoding]
+    outputs = batched(model)(items)
+    assert [output.item() for output in outputs] == [1, 2, 1, 2, 1, 2]
 
 
 def test_an_item_alone_in_its_group_fails_alone(torch, batched):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import threading
+from collections import UserDict
 
 import pytest
 from descriptors import open_descriptors
@@ -185,7 +186,9 @@ def test_tuples_of_one_shape_are_run_together(torch, served):
 
 def test_sequences_are_padded_and_trimmed(torch, served):
     streamer = served("Sequences", SEQUENCES, collate="pad", mask="mask", pad_value=99)
-    outputs = streamer.predict([{"ids": torch.arange(1, n + 1)} for n in (3, 1, 5)])
+    kinds = (dict, UserDict, dict)  # the encodings of a tokenizer are of the second kind
+    items = [kind(ids=torch.arange(1, n + 1)) for kind, n in zip(kinds, (3, 1, 5), strict=True)]
+    outputs = streamer.predict(items)
     assert [output["seen"].tolist() for output in outputs] == [[1, 2, 3], [1], [1, 2, 3, 4, 5]]
     assert [output["sum"].item() for output in outputs] == [6, 1, 15]
 

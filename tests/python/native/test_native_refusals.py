@@ -21,7 +21,11 @@ pytestmark = pytest.mark.torch
         ("[1.0, 2.0, 3.0]", TypeError, "input 'x' of an item must be a tensor or an array"),
         ("torch.zeros(3, dtype=torch.float64)", TypeError, "is float64, the model wants float32"),
         ("numpy.zeros(3)", TypeError, "is float64, the model wants float32"),
-        ("numpy.zeros(3, dtype='>f4')", TypeError, "the model wants float32"),
+        (
+            "numpy.zeros(3, dtype='>f4')",
+            TypeError,
+            "is big-endian float32, the model wants float32",
+        ),
         ("numpy.array(['a'] * 3)", TypeError, "the model wants float32"),
         ("torch.zeros(1, 3)", TypeError, r"shape \(1, 3\), the model wants \(3,\)"),
         ("torch.zeros(4)", ValueError, r"shape \(4,\), the model wants \(3,\)"),

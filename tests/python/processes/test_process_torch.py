@@ -7,6 +7,8 @@ from descriptors import is_block, open_files
 from process_models import die, files_in_shared_memory, first_time
 from waits import LONG, eventually
 
+from service_streamer import ThreadedStreamer
+
 pytestmark = pytest.mark.torch
 
 LARGE = 100_000  # numbers: in shared memory; fewer travel in the message
@@ -144,6 +146,155 @@ def test_tensors_are_valid_as_long_as_they_are_kept(process_streamers, torch):
     for i in range(20):
         streamer.predict([100 + i], timeout=LONG)
     assert [tensor.unique().tolist() for tensor in kept] == [[i] for i in range(20)]
+
+
+# ------------------------------------------------------------------------- every kind of view
+
+
+def views(torch, n):
+    """Tensors of all kinds, most of them views, whose first dimension is `n`."""
+    block = torch.arange(24.0 * n).reshape(n, 2, 3, 4)
+    flat = block.reshape(n, 24)
+    pairs = torch.complex(flat, flat + 1)
+    odd = torch.ones(n, 4, requires_grad=True)
+    with torch.inference_mode():
+        inference = torch.ones(n, 4)[:, 1]
+    return {
+        "dense": block,
+        "column": flat[:, 1],
+        "inner column": block[:, :, 1, 2],
+        "step": flat[:, ::5],
+        "transposed": flat[:, :2].T,
+        "expanded": block[:, :1, :1, :1].expand(n, 2, 3, 4),
+        "channels last": block.contiguous(memory_format=torch.channels_last),
+        "no dimension": block.sum(),
+        "no element": flat[:, :0],
+        "conj": pairs.conj(),
+        "a column of conj": pairs.conj()[:, 1],
+        "neg": pairs.conj().imag,
+        "a column of neg": pairs.conj().imag[:, 1],
+        "real": pairs.real[:, 1],
+        "bfloat16": flat.to(torch.bfloat16)[:, 1],
+        "bool": (flat > 3)[:, 1],
+        "requires grad": odd,
+        "of a graph": odd[:, 1].detach().requires_grad_(),
+        "Parameter": torch.nn.Parameter(torch.ones(n, 4)[:, 1]),
+        "inference": inference,
+        "sparse": flat[:, :3].to_sparse(),
+    }
+
+
+@pytest.mark.parametrize("output", ["items", "batch"])
+def test_every_view_of_a_tensor_travels(streamers, torch, output):
+    settings = {} if output == "items" else {"output": output}
+    streamer = streamers(lambda batch: list(batch), 8, **settings)
+    for n in (0, 1, 2):
+        sent = views(torch, n)
+        for name, got in zip(sent, streamer.predict(list(sent.values())), strict=True):
+            same = sent[name]
+            about = (type(got), got.dtype, got.shape, got.requires_grad, got.layout)
+            assert about == (type(same), same.dtype, same.shape, same.requires_grad, same.layout)
+            assert torch.equal(got.to_dense(), same.to_dense()), (name, n)
+
+
+@pytest.mark.parametrize("output", ["items", "batch"])
+def test_every_view_of_a_tensor_is_an_output(streamers, torch, output):
+    names = [name for name, each in views(torch, 2).items() if each.dim() and len(each) == 2]
+    names.remove("sparse")  # it has no rows that are views
+    settings = {} if output == "items" else {"output": output}
+    streamer = streamers(lambda batch: views(torch, len(batch))[batch[0]], 8, **settings)
+    for name in set(names) - {"transposed"}:
+        for n in (1, 2):
+            got, same = streamer.predict([name] * n), views(torch, n)[name]
+            assert torch.equal(torch.stack(list(got)), same), (name, n)
+            if output == "batch":
+                assert (type(got), got.shape) == (type(same), same.shape)
+
+
+def test_every_view_of_a_tensor_travels_over_ray(torch):
+    pytest.importorskip("ray")
+    from service_streamer._ray.payloads import Loader, Store
+
+    for n in (0, 1, 2):
+        for name, each in views(torch, n).items():
+            got = Loader([]).load(Store().pack(each))
+            assert torch.equal(got.to_dense(), each.to_dense()), (name, n)
+
+
+@pytest.mark.parametrize("output", ["items", "batch"])
+def test_several_outputs_of_torch_stay_together(streamers, torch, output):
+    def model(batch):
+        return torch.tensor([[0.0, float(item), 1.0] for item in batch]).topk(2, dim=1)
+
+    settings = {} if output == "items" else {"output": output}
+    streamer = streamers(model, 50, **settings)
+    for n in (1, 2, 65):
+        got = streamer.predict(range(2, n + 2))
+        if output == "batch":
+            got = [type(got)(row) for row in zip(*got, strict=True)]
+        assert {type(each) for each in got} == {torch.return_types.topk}
+        assert [each.values.tolist() for each in got] == [[i, 1] for i in range(2, n + 2)]
+        assert {tuple(each.indices.tolist()) for each in got} == {(1, 2)}
+
+
+class ReusingTensors:
+    """Models that fill the same tensor for each batch, and models that make a new one."""
+
+    def __init__(self, torch):
+        self.torch, self.out = torch, torch.zeros(70, 4)
+
+    def _fill(self, batch):
+        self.out[: len(batch)] = self.torch.tensor(batch, dtype=self.torch.float)[:, None]
+        return self.out[: len(batch)]
+
+    def view(self, batch):
+        return self._fill(batch)
+
+    def detached(self, batch):
+        return self._fill(batch).detach()
+
+    def in_inference_mode(self, batch):
+        with self.torch.inference_mode():
+            return self._fill(batch)
+
+    def rows(self, batch):
+        return list(self._fill(batch))
+
+    def array(self, batch):
+        return self._fill(batch).numpy()
+
+    def fresh(self, batch):
+        return self.torch.tensor([[float(item)] * 4 for item in batch])
+
+    def fresh_view(self, batch):
+        return self.fresh(batch)[:, :2]
+
+    def fresh_rows(self, batch):
+        return list(self.fresh(batch))
+
+    def fresh_array(self, batch):
+        return self.fresh(batch).numpy()
+
+
+@pytest.mark.parametrize("output", ["items", "batch"])
+def test_tensors_that_the_model_fills_again_are_copied_and_no_others(torch, output):
+    for name in [name for name in vars(ReusingTensors) if not name.startswith("_")]:
+        made = []
+        call = getattr(ReusingTensors(torch), name)
+
+        def model(batch, call=call, made=made):
+            outputs = call(batch)
+            made.append((torch.as_tensor(outputs[0]).data_ptr(), outputs[0].nbytes * len(batch)))
+            return outputs
+
+        with ThreadedStreamer(model, 65, output=output) as streamer:
+            for n in (1, 2, 65):
+                got = streamer.predict(range(n))
+                streamer.predict(range(100, 100 + n))
+                assert [float(row[0]) for row in got] == list(range(n)), name
+                start, size = made[-2]
+                inside = start <= torch.as_tensor(got[-1]).data_ptr() < start + 2 * size
+                assert not name.startswith("fresh") or inside, (name, n)
 
 
 # ------------------------------------------------- tensors that are in shared memory before

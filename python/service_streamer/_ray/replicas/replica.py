@@ -16,8 +16,8 @@ from ray.exceptions import RayError
 
 from ... import _lifecycle
 from ..._errors import OutputSizeMismatch, WorkerLost
-from ..._messages import see, short
 from ..._model_errors import detached
+from ..._outputs import cut, rows
 from ..._pickle import as_array, pack_error, refuse_input, refuse_output
 from ..._processes.init_failure import InitFailure
 from ..._serving import flush_spans
@@ -121,23 +121,11 @@ class Replica:
 
     def _split(self, outputs: Any, expected: int) -> list[Any]:
         """Return one output per item; with ``output="batch"``, a slice of one row."""
-        if isinstance(outputs, str | bytes | dict | set | frozenset):
-            kind = type(outputs).__name__
-            text = "predict_function must return a sequence with one output per item, got the "
-            text += f"{kind} {short(outputs)}: return a list"
-            raise TypeError(see(text, "outputs-that-are-no-sequence"))
-        try:
-            received = len(outputs)
-        except TypeError:
-            detail = f"{type(outputs).__name__} has no length"
-            raise OutputSizeMismatch(expected, None, detail) from None
-        if received != expected:
-            raise OutputSizeMismatch(expected, received, f"of type {type(outputs).__name__}")
         array = as_array(outputs)
         outputs = outputs if array is None else array
         if self._output_batch:
-            return [outputs[row : row + 1] for row in range(expected)]
-        return list(outputs)
+            return cut(outputs, [1] * expected)
+        return rows(outputs, expected)
 
 
 def _pack(outputs: list[Any], clients: list[int]) -> tuple[list[Packed | list[Any]], list[Any]]:
