@@ -105,6 +105,7 @@ def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[
     """Run a forked worker and return its exit code."""
     threading.main_thread().name = "MainThread"  # not the name of the forking thread
     _reset_signal_handlers()
+    _forget_imports()
     os.environ.update(variables)
     job.place.enter()
     link = _open(fd, parent, job.output_batch, job.inline)
@@ -196,6 +197,15 @@ def _about(predict: Any, place: Place) -> str:
             "cpu_threads": _cores.cpu_threads(predict),
         }
     )
+
+
+def _forget_imports() -> None:
+    """Give up imports that threads of the parent have begun: a model would wait for them for ever."""
+    for module in list(sys.modules.values()):
+        with contextlib.suppress(Exception):  # an object of the user in place of a module
+            spec = object.__getattribute__(module, "__dict__").get("__spec__")
+            if getattr(spec, "_initializing", False):
+                spec._initializing = False
 
 
 def _reset_signal_handlers() -> None:
