@@ -82,9 +82,9 @@ def _refusal(error: BaseException, what: str) -> _Refusal:
 
 
 def main_has_no_file() -> bool:
-    """Return True in a notebook, ``python -c`` or an interactive session, and in its workers."""
+    """Return True in a notebook, ``python -c``, ``python -`` or a session, and in its workers."""
     main = sys.modules["__main__"]
-    return main.__spec__ is None and not hasattr(main, "__file__")
+    return main.__spec__ is None and getattr(main, "__file__", "<stdin>") == "<stdin>"
 
 
 def expired() -> RequestTimeout:

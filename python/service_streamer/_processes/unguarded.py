@@ -1,4 +1,4 @@
-"""The error of a module that creates a Streamer while a worker process imports it."""
+"""The error of a module that creates a Streamer while a new process imports it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import Any
 from .._messages import is_ours, see
 
 _ANCHOR = "no-main-guard"
+_SERVERS = ("uvicorn", "hypercorn", "granian")  # web servers that are started by a function
+
+in_worker = False
+"""this process is a worker of this package, not a process that another program has spawned"""
+
 _FOUND = re.compile(rf"a worker process imports [^\n]*\nsee [^\n]*#{_ANCHOR}")
 
 
 def check() -> None:
-    """Refuse to start workers while a worker imports the main module, or that of its model.
+    """Refuse to start workers while a new process imports the main module, or that of its model.
+
+    The process is a worker, or one of a pool, or of a web server that was started by its function.
 
     Raises:
-        RuntimeError: a worker is importing it. The message has the line and the remedy.
+        RuntimeError: it is importing the module. The message has the line and the remedy.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
@@ -31,14 +38,18 @@ def message_of(frame: FrameType | None) -> str:
     names: dict[str, Any] = {} if frame is None else frame.f_globals
     name = names.get("__name__", "__main__")
     where = "it" if frame is None else f"line {frame.f_lineno} of {frame.f_code.co_filename}"
+    server = next((name for name in _SERVERS if name in sys.modules), None)
     if name in ("__main__", "__mp_main__"):
         what = "the main module again"
         remedy = 'create it below `if __name__ == "__main__":`'
+        if server is not None:  # the server needs the Streamer in other processes, too
+            remedy = f"start {server} in a file of its own, or create it in a lifespan of the app"
     else:
         what = f"the module {name} for the model"
         remedy = "move the model to a module of its own, which this one imports"
+    who = "a worker process" if in_worker else "a process that another program has spawned"
     return see(
-        f"a worker process imports {what}, and {where} creates a Streamer: {remedy}", _ANCHOR
+        f"{who} imports {what}, and {where} creates a Streamer: {remedy}", _ANCHOR
     )
 
 

@@ -31,6 +31,7 @@ from .._model import Model, makes_steps
 from .._placement import cores as _cores
 from .._placement.places import Place
 from .._serving import flush_spans, flush_streams, is_logged, serve
+from . import unguarded
 from .init_failure import InitFailure
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int |
     if link is None or setup is None:
         return 0  # the owner has ended
     this: Any = process.current_process()
-    this._inheriting = True  # checked by unguarded.check()
+    this._inheriting = unguarded.in_worker = True  # checked by unguarded.check()
     try:
         with _reporting(link):
             preparation, job, packed = pickle.loads(setup)
