@@ -16,8 +16,8 @@ def refuse_subinterpreter() -> NoReturn:
     from ._messages import see
 
     text = (
-        "service-streamer-ng cannot be imported in a subinterpreter, but only in the main interpreter "
-        "of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
+        "service-streamer-ng cannot be imported in a subinterpreter, but only in the main "
+        "interpreter of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
     )
     raise ImportError(see(text, "a-subinterpreter"))
 

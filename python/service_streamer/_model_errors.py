@@ -69,7 +69,8 @@ def for_callers(error: BaseException) -> Exception:
     """
     if isinstance(error, _ENDS_A_LOOP) or _cancels(error):
         failure = RuntimeError(
-            f"predict_function raised {short(error)}, which would end a loop or a task of its caller"
+            f"predict_function raised {short(error)}, which would end a loop or a task of the "
+            "caller"
         )
         failure.__cause__ = error
         return failure

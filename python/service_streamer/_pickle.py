@@ -1,9 +1,9 @@
 """The parts of pickling that are written in Python: error messages, containers of arrays, tensors.
 
 The core pickles items and outputs. It calls `dumps` only for containers of arrays, and if torch is
-loaded. Errors of a worker are sent as ``[pickle or None, text, cause]``. The cause is a traceback as
-text, or an error in the same form. If the exception class cannot be pickled, or cannot be imported
-by the caller, only the text arrives.
+loaded. Errors of a worker are sent as ``[pickle or None, text, cause]``. The cause is a traceback
+as text, or an error in the same form. If the exception class cannot be pickled, or cannot be
+imported by the caller, only the text arrives.
 """
 
 from __future__ import annotations
@@ -172,10 +172,11 @@ class _ErrorPickler(pickle.Pickler):
     """this one without attributes that cannot be pickled"""
 
     def reducer_override(self, obj: Any) -> Any:
-        kind = type(obj)
+        kind: Any = type(obj)
         if not isinstance(obj, BaseException) or isinstance(kind.__init__, WrapperDescriptorType):
             return NotImplemented
-        make, args, *state = obj.__reduce_ex__(5)
+        reduced: Any = obj.__reduce_ex__(5)
+        make, args, *state = reduced
         if make is not kind:
             return NotImplemented
         attributes = {**vars(obj), **(state[0] if state else {})}
@@ -195,7 +196,7 @@ def rebuild_error(
         args: those of the exception.
         attributes: its ``__dict__``.
     """
-    builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
     error: BaseException = builtin.__new__(kind, *given)
     with contextlib.suppress(Exception):  # some take other arguments
         builtin.__init__(error, *given)

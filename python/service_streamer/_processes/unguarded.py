@@ -48,9 +48,7 @@ def message_of(frame: FrameType | None) -> str:
         what = f"the module {name} for the model"
         remedy = "move the model to a module of its own, which this one imports"
     who = "a worker process" if in_worker else "a process that another program has spawned"
-    return see(
-        f"{who} imports {what}, and {where} creates a Streamer: {remedy}", _ANCHOR
-    )
+    return see(f"{who} imports {what}, and {where} creates a Streamer: {remedy}", _ANCHOR)
 
 
 def find(text: str) -> str | None:

@@ -201,7 +201,7 @@ def _about(predict: Any, place: Place) -> str:
 
 
 def _forget_imports() -> None:
-    """Give up imports that threads of the parent have begun: a model would wait for them for ever."""
+    """Give up imports that threads of the parent have begun: they would never end."""
     for module in list(sys.modules.values()):
         with contextlib.suppress(Exception):  # an object of the user in place of a module
             spec = object.__getattribute__(module, "__dict__").get("__spec__")

@@ -135,7 +135,7 @@ def wait(future: Any) -> Generator[Any, None, None]:
 
 
 def loop_of_reader() -> asyncio.AbstractEventLoop:
-    """Return the running loop of a task that reads a stream; raise RuntimeError if there is none."""
+    """Return the loop of the task that reads a stream; raise RuntimeError if there is none."""
     import asyncio
 
     try:

@@ -104,8 +104,9 @@ def refuse_eventlet() -> None:
     patched = getattr(sys.modules.get("eventlet.patcher"), "is_monkey_patched", None)
     if patched is not None and patched("thread"):
         text = (
-            "a streamer cannot be used in a process whose threads are patched by eventlet, where it "
-            "would wait for ever: use gevent (gunicorn -k gevent) or threads (gunicorn -k gthread)"
+            "a streamer cannot be used in a process whose threads are patched by eventlet, where "
+            "it would wait for ever: use gevent (gunicorn -k gevent) or threads "
+            "(gunicorn -k gthread)"
         )
         raise StreamerError(see(text, "a-process-patched-by-eventlet"))
 

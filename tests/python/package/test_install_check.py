@@ -1,4 +1,4 @@
-"""What is refused at import: the original in the same folder, Python without a GIL, a subinterpreter."""
+"""What is refused at import: the original beside it, Python without a GIL, a subinterpreter."""
 
 import shutil
 import subprocess
@@ -75,8 +75,8 @@ def test_a_subinterpreter_is_refused():
         [sys.executable, "-c", SUBINTERPRETER], capture_output=True, text=True, timeout=60
     )
     told_text = told(
-        "service-streamer-ng cannot be imported in a subinterpreter, but only in the main interpreter "
-        "of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}",
+        "service-streamer-ng cannot be imported in a subinterpreter, but only in the main "
+        "interpreter of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}",
         "a-subinterpreter",
     )
     assert done.stdout.count(told_text) == 2, done.stderr

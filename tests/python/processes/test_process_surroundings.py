@@ -1,4 +1,4 @@
-"""Worker processes of unusual programs: read from stdin, with many descriptors, spawned themselves."""
+"""Worker processes of unusual programs: from stdin, with many descriptors, spawned themselves."""
 
 import subprocess
 import sys

@@ -6,10 +6,8 @@ import pytest
 import trio
 from scripts import PRELUDE
 
-GREEN = (
-    PRELUDE
-    + textwrap.dedent(
-        """
+GREEN = PRELUDE + textwrap.dedent(
+    """
         import eventlet
         from service_streamer.hub import ModelHub, ModelSpec
 
@@ -18,7 +16,7 @@ GREEN = (
             "processes": lambda: Streamer(sorted, 8, mp_start_method="fork"),
             "client": lambda: Streamer.connect("@nobody"),
             "redis": lambda: RedisStreamer("localhost:1"),
-            "redis worker": lambda: RedisWorker(sorted, 8, redis_broker="localhost:1").run_forever(),
+            "redis worker": lambda: RedisWorker(sorted, 8, 0, "localhost:1").run_forever(),
             "hub": lambda: ModelHub({"sorted": ModelSpec(sorted, batch_size=8)})["sorted"],
             "pipeline": lambda: Pipeline(Stage(sorted, batch_size=8), Stage(sorted, batch_size=8)),
         }
@@ -31,7 +29,6 @@ GREEN = (
             else:
                 raise AssertionError(f"{name} was not refused")
         """
-    )
 )
 
 
