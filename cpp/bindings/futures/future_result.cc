@@ -147,10 +147,11 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
   EngineObject* engine = future->engine;
   if (!engine->answered && !engine->looked && deadline > Clock::now() + kLookAfter) {
     if (const int waited = wait_until(Clock::now() + kLookAfter); waited != 0) return waited;
-    engine->looked = true;
-    PyObject* none = call_helper("service_streamer._waiting.imports", "warn", nullptr);
-    Py_XDECREF(none);
-    if (none == nullptr) return -1;
+    if (!std::exchange(engine->looked, true)) {  // one thread of those that wait
+      PyObject* none = call_helper("service_streamer._waiting.imports", "warn", nullptr);
+      Py_XDECREF(none);
+      if (none == nullptr) return -1;
+    }
   }
   return wait_until(deadline);
 }

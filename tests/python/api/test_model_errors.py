@@ -24,6 +24,7 @@ from service_streamer.server._errors import failure
 MODELS = [raise_named, return_named, yield_named]
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("output", ["items", "batch"])
 @pytest.mark.parametrize("model", MODELS)
 def test_what_would_end_a_loop_or_a_task_of_the_caller_is_the_cause(streamers, model, output):
@@ -53,6 +54,7 @@ def test_a_stream_does_not_end_as_if_it_were_complete(streamers, model):
             list(streamer.stream(name, timeout=LONG))
 
 
+@pytest.mark.every_python
 def test_every_way_to_wait_ends_with_the_error(streamers):
     streamer = streamers(raise_named)
     for name in CONTROL:
@@ -92,6 +94,7 @@ def test_an_end_of_iteration_in_a_key_does_not_end_the_loop_of_the_caller(stream
         list(map(streamer.predict_one, [1, 2]))
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("name", OWN_INIT)
 def test_an_exception_with_an_init_of_its_own_is_the_same_everywhere(streamers, name):
     with pytest.raises(type(OWN_INIT[name]())) as info:
