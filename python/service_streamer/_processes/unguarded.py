@@ -29,15 +29,13 @@ def check() -> None:
     """
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
-        frame = _importing(sys._getframe(1))
-        # Another process may make a Streamer in a module, but not in one that its workers import.
-        if in_worker or frame is None or frame.f_globals.get("__name__") in _MAIN:
-            raise RuntimeError(message_of(frame, in_worker))
+        raise RuntimeError(message_of(sys._getframe(1), in_worker))
 
 
 def message_of(frame: FrameType | None, in_worker: bool = True) -> str:
     """Return the message for the module that has led to this frame while it is imported."""
-    frame = _importing(frame)
+    while frame is not None and (is_ours(frame) or frame.f_code.co_name != "<module>"):
+        frame = frame.f_back
     names: dict[str, Any] = {} if frame is None else frame.f_globals
     name = names.get("__name__", "__main__")
     where = "it" if frame is None else f"line {frame.f_lineno} of {frame.f_code.co_filename}"
@@ -47,17 +45,14 @@ def message_of(frame: FrameType | None, in_worker: bool = True) -> str:
         remedy = 'create it below `if __name__ == "__main__":`'
         if server is not None:  # the server needs the Streamer in other processes, too
             remedy = f"start {server} in a file of its own, or create it in a lifespan of the app"
+    elif not in_worker:
+        what = f"the module {name}"
+        remedy = "create it in a function that is called after the import"
     else:
         what = f"the module {name} for the model"
         remedy = "move the model to a module of its own, which this one imports"
     who = "a worker process" if in_worker else "a process that another program has spawned"
     return see(f"{who} imports {what}, and {where} creates a Streamer: {remedy}", _ANCHOR)
-
-
-def _importing(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and (is_ours(frame) or frame.f_code.co_name != "<module>"):
-        frame = frame.f_back
-    return frame
 
 
 def find(text: str) -> str | None:

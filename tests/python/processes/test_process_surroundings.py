@@ -42,28 +42,6 @@ def test_a_program_may_be_read_from_standard_input():
     assert done.stdout == "[False]\n", done.stderr
 
 
-def test_a_process_that_another_program_has_spawned_may_have_a_streamer(program, tmp_path):
-    (tmp_path / "model.py").write_text("def predict(batch): return batch")
-    (tmp_path / "app.py").write_text(
-        "import model\n"
-        "from service_streamer import Streamer\n"
-        "streamer = Streamer(model.predict, 8, worker_timeout=60)\n"
-        "def ask(): print(streamer.predict([1]))\n"
-    )
-    code = """
-        import multiprocessing
-
-        if __name__ == "__main__":
-            import app
-
-            child = multiprocessing.get_context("spawn").Process(target=app.ask)
-            child.start()
-            child.join()
-    """
-    done = program(textwrap.dedent(code))
-    assert done.stdout == "[1]\n", done.stderr
-
-
 @pytest.mark.parametrize(
     ("imported", "remedy"),
     [
