@@ -23,6 +23,7 @@
 #include "bindings/processes/server.h"
 #include "bindings/processes/worker_link.h"
 #include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
 
 namespace py = pybind11;
@@ -36,7 +37,15 @@ bool die_with_parent(pid_t parent) {
 
 }  // namespace
 
-PYBIND11_MODULE(_core, module) {
+// In a subinterpreter pybind11 would wait for ever for the state of this thread in the main interpreter.
+PYBIND11_PLUGIN_DECL(core)
+
+PYBIND11_PLUGIN_IMPL(_core) {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return PyInit_core();
+  return call_helper("service_streamer._install_check", "refuse_subinterpreter", nullptr);
+}
+
+PYBIND11_MODULE(core, module) {
   module.doc() = "The C++ core of service_streamer; private.";
   module.attr("__version__") = SERVICE_STREAMER_VERSION;
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 from . import _core, _lifecycle
 from ._future import Future
 from ._options import Options
-from ._waiting.threads import original
+from ._waiting.threads import original, refuse_eventlet
 
 
 class Backend(Protocol):
@@ -120,11 +120,15 @@ def make_engine(
         start_timer: called by the first request with a deadline that no calling thread watches.
             A client or server process has a thread that watches all deadlines, so there the hook
             does nothing.
-    """
 
+    Raises:
+        StreamerError: eventlet has patched the threads of this process.
+    """
+    refuse_eventlet()
     grouping = options.grouping
 
     def begin() -> None:
+        refuse_eventlet()  # which may have patched them since
         start()
         _lifecycle.begin_requests()
 

@@ -83,8 +83,7 @@ class Grouping:
             ValueError: a weight is not a number from 0 to 1e15, or, with ``strict_weight``, more
                 than ``max_weight``; or a key is not equal to itself.
         """
-        keys = None if self._key is None else [self._number(self._key(item)) for item in items]
-        weights = None if self._weight is None else [self._weigh(item) for item in items]
+        keys, weights = self._measure(items)
         order: list[int] | None = None
         if self._bounds is not None or keys is not None:
             keys = [0] * len(items) if keys is None else keys
@@ -103,9 +102,9 @@ class Grouping:
 
     def traits_of(self, items: Sequence[Any]) -> tuple[list[int], list[float]]:
         """Return the keys of the items as numbers, and their weights; raise as `group` does."""
-        key, weight = self._key, self._weight
-        keys = [0 if key is None else self._number(key(item)) for item in items]
-        return keys, [1.0 if weight is None else self._weigh(item) for item in items]
+        keys, weights = self._measure(items)
+        count = len(items)
+        return [0] * count if keys is None else keys, [1.0] * count if weights is None else weights
 
     def of_traits(self) -> Grouping:
         """Return the same for items whose attributes ``key`` and ``weight`` are their traits."""
@@ -116,6 +115,13 @@ class Grouping:
             self.padded,
             bucket=self._bounds,
         )
+
+    def _measure(self, items: Sequence[Any]) -> tuple[list[int] | None, list[float] | None]:
+        try:
+            keys = None if self._key is None else [self._number(self._key(item)) for item in items]
+            return keys, None if self._weight is None else [self._weigh(item) for item in items]
+        except StopIteration as error:  # it would end a loop of the caller
+            raise RuntimeError("key or weight raised StopIteration") from error
 
     def _number(self, key: Hashable) -> int:
         try:

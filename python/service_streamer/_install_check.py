@@ -1,11 +1,29 @@
 """Refuses what cannot work, with one sentence. The package imports it before anything else.
 
 Raises:
-    ImportError: Python is a free-threaded build, or service_streamer 0.1 is in the same folder.
+    ImportError: Python is a free-threaded build, this is a subinterpreter, or service_streamer 0.1
+        is in the same folder.
 """
 
+import _thread
 import os
 import sys
+from typing import NoReturn
+
+
+def refuse_subinterpreter() -> NoReturn:
+    """Raise the ImportError. Before Python 3.12 the core calls it: only C can tell there."""
+    from ._messages import see
+
+    text = (
+        "service-streamer-ng cannot be imported in a subinterpreter, but only in the main "
+        "interpreter of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
+    )
+    raise ImportError(see(text, "a-subinterpreter"))
+
+
+if not getattr(_thread, "_is_main_interpreter", lambda: True)():
+    refuse_subinterpreter()
 
 _folder = os.path.dirname(__file__)
 

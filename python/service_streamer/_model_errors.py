@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import traceback
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ._cuda import remedy_after_fork
 from ._errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
 from ._messages import short
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class OutputRefused(ValueError):
@@ -24,6 +26,8 @@ class NotRun(Exception):
         self.error = error
 
 
+_ENDS_A_LOOP = (StopIteration, StopAsyncIteration, GeneratorExit)
+
 FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused, NotRun)
 """Errors that no item causes: the batch is not run again."""
 
@@ -33,8 +37,7 @@ def detached(error: BaseException) -> Exception:
 
     A copy, because the model may raise the same object again. Text, because a traceback keeps the
     frames, and so the items of all callers, alive. The text omits the frame of the caller of this
-    function. SystemExit, KeyboardInterrupt and the like become `WorkerLost`: a model that exits
-    must not end a caller's thread or event loop.
+    function. An exception that would end something of a caller is replaced (`for_callers`).
     """
     here = error.__traceback__
     return without_frames(error, here.tb_next if here is not None else None)
@@ -52,15 +55,33 @@ def without_frames(error: BaseException, trace: TracebackType | None) -> Excepti
     # The model may keep the original; without its frames the memory of the batch is freed.
     error.__traceback__ = error.__context__ = error.__cause__ = None
     getattr(error, "__dict__", {}).pop("_service_streamer_sent", None)  # of an earlier stream
-    if isinstance(error, Exception):
-        copied = copy_error(error)
-    else:
-        copied = WorkerLost(f"predict_function raised {short(error)}")
+    copied = copy_error(error)
     copied.__cause__ = WorkerTraceback(text) if text is not None else None
-    return copied
+    return for_callers(copied)
 
 
-def copy_error(error: Exception) -> Exception:
+def for_callers(error: BaseException) -> Exception:
+    """Return an exception that the model has raised or returned, as its callers may get it.
+
+    StopIteration and the like would end a loop of the caller, or an await without a result, and
+    CancelledError a task. They are the cause of a RuntimeError, as in PEP 479. SystemExit,
+    KeyboardInterrupt and the like would end a thread or an event loop. They become `WorkerLost`.
+    """
+    if isinstance(error, _ENDS_A_LOOP) or _cancels(error):
+        failure = RuntimeError(
+            f"predict_function raised {short(error)}, which would end a loop or a task of the "
+            "caller"
+        )
+        failure.__cause__ = error
+        return failure
+    if isinstance(error, Exception):
+        return error
+    lost = WorkerLost(f"predict_function raised {short(error)}")
+    lost.__cause__ = error.__cause__
+    return lost
+
+
+def copy_error(error: _Error) -> _Error:
     """Return a copy of an exception for another caller, or itself if it has no exact copy."""
     try:
         copied = copy.copy(error)
@@ -72,6 +93,11 @@ def copy_error(error: Exception) -> Exception:
     if copied is not error:
         copied.__cause__ = error.__cause__
     return copied
+
+
+def _cancels(error: BaseException) -> bool:
+    # those of concurrent.futures, asyncio and others, none of which may be imported
+    return any(base.__name__ == "CancelledError" for base in type(error).__mro__)
 
 
 def _is_same(copied: Any, original: Any) -> bool:

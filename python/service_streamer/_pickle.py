@@ -1,19 +1,22 @@
 """The parts of pickling that are written in Python: error messages, containers of arrays, tensors.
 
 The core pickles items and outputs. It calls `dumps` only for containers of arrays, and if torch is
-loaded. Errors of a worker are sent as ``[pickle or None, text, traceback]``. If the exception class
-cannot be pickled, or cannot be imported by the caller, only the text arrives.
+loaded. Errors of a worker are sent as ``[pickle or None, text, cause]``. The cause is a traceback
+as text, or an error in the same form. If the exception class cannot be pickled, or cannot be
+imported by the caller, only the text arrives.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copyreg
+import functools
 import io
 import pickle
 import sys
 import traceback
 from collections.abc import Callable
+from types import WrapperDescriptorType
 from typing import Any, NoReturn, TypeAlias
 
 from ._errors import RequestTimeout, SerializationError, WorkerLost, WorkerTraceback
@@ -80,9 +83,9 @@ def _refusal(error: BaseException, what: str) -> _Refusal:
 
 
 def main_has_no_file() -> bool:
-    """Return True in a notebook, ``python -c`` or an interactive session, and in its workers."""
+    """Return True in a notebook, ``python -c``, ``python -`` or a session, and in its workers."""
     main = sys.modules["__main__"]
-    return main.__spec__ is None and not hasattr(main, "__file__")
+    return main.__spec__ is None and getattr(main, "__file__", "<stdin>") == "<stdin>"
 
 
 def expired() -> RequestTimeout:
@@ -95,11 +98,19 @@ def dropped() -> WorkerLost:
     return WorkerLost("the worker of a batch with this request ended without an answer")
 
 
-def pack_error(error: BaseException) -> list[Any]:
-    """Convert an exception to a list that any process can unpickle."""
-    cause = error.__cause__
-    text = cause.text if isinstance(cause, WorkerTraceback) else None
-    packed: list[Any] = [_pickled(error), _full(error), text]
+def pack_error(error: BaseException, causes: int = 1) -> list[Any]:
+    """Convert an exception to a list that any process can unpickle.
+
+    Args:
+        error: the exception.
+        causes: how many causes go with it, except tracebacks. Causes may form a cycle.
+    """
+    cause: Any = error.__cause__
+    if isinstance(cause, WorkerTraceback):
+        cause = cause.text
+    elif cause is not None:
+        cause = pack_error(cause, causes - 1) if causes else None
+    packed: list[Any] = [_pickled(error), _full(error), cause]
     if (sent := getattr(error, "_service_streamer_sent", None)) is not None:
         packed.append(tuple(sent))
     return packed
@@ -107,7 +118,7 @@ def pack_error(error: BaseException) -> list[Any]:
 
 def unpack_error(packed: list[Any]) -> BaseException:
     """Return the exception of a packed list, or a `SerializationError` with its text."""
-    pickled, text, trace, *sent = packed
+    pickled, text, cause, *sent = packed
     error = None
     if pickled is not None:
         try:
@@ -116,8 +127,9 @@ def unpack_error(packed: list[Any]) -> BaseException:
             text = f"{text} (which cannot be unpickled here: {_short(reason)})"
     if not isinstance(error, BaseException):
         error = SerializationError(f"the model raised {text}")
-    if trace is not None:
-        error.__cause__ = WorkerTraceback(trace)
+    if cause is not None:
+        is_text = isinstance(cause, str)
+        error.__cause__ = WorkerTraceback(cause) if is_text else unpack_error(cause)
     if sent:
         with contextlib.suppress(Exception):  # a class without a dict
             error._service_streamer_sent = sent[0]  # type: ignore[attr-defined]
@@ -125,15 +137,81 @@ def unpack_error(packed: list[Any]) -> BaseException:
 
 
 def _pickled(error: BaseException) -> bytes | None:
+    """Return the pickle of an exception, in the first way that gives the same one back."""
+    for dump in (dumps, _dumps_rebuilt, functools.partial(_dumps_rebuilt, whole=False)):
+        try:
+            pickled = dump(error)
+            copied = pickle.loads(pickled)
+            if type(copied) is type(error) and (
+                str(copied) == str(error) or copied.args == error.args or dump(copied) == pickled
+            ):
+                return pickled
+        except BaseException:  # user code: the class cannot be pickled, or created from its args
+            continue
+    return None
+
+
+def _dumps_rebuilt(error: Any, whole: bool = True) -> bytes:
+    """Pickle an exception, and those in it, so that their own ``__init__`` is not called.
+
+    Args:
+        error: the exception.
+        whole: False: without the attributes that cannot be pickled.
+    """
+    file = io.BytesIO()
+    pickler = _ErrorPickler(file, 5)
+    pickler.dispatch_table = _Reducers()
+    pickler.partial = None if whole else error
+    pickler.dump(error)
+    return file.getvalue()
+
+
+class _ErrorPickler(pickle.Pickler):
+    """Pickles exceptions whose class has its own ``__init__`` and inherits ``__reduce__``."""
+
+    partial: BaseException | None = None
+    """this one without attributes that cannot be pickled"""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind: Any = type(obj)
+        if not isinstance(obj, BaseException) or isinstance(kind.__init__, WrapperDescriptorType):
+            return NotImplemented
+        reduced: Any = obj.__reduce_ex__(5)
+        make, args, *state = reduced
+        if make is not kind:
+            return NotImplemented
+        attributes = {**vars(obj), **(state[0] if state else {})}
+        if obj is self.partial:
+            attributes = {name: value for name, value in attributes.items() if _passes(value)}
+        return rebuild_error, (kind, args, obj.args, attributes)
+
+
+def rebuild_error(
+    kind: type[BaseException], given: tuple[Any, ...], args: Any, attributes: dict[str, Any]
+) -> BaseException:
+    """Return an exception without a call of its own ``__new__`` and ``__init__``.
+
+    Args:
+        kind: its class.
+        given: what that of its built-in base takes.
+        args: those of the exception.
+        attributes: its ``__dict__``.
+    """
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    error: BaseException = builtin.__new__(kind, *given)
+    with contextlib.suppress(Exception):  # some take other arguments
+        builtin.__init__(error, *given)
+    error.args = args
+    error.__setstate__(attributes)
+    return error
+
+
+def _passes(value: Any) -> bool:
     try:
-        pickled = dumps(error)
-        copied = pickle.loads(pickled)
-        same = type(copied) is type(error) and (
-            str(copied) == str(error) or copied.args == error.args or dumps(copied) == pickled
-        )
-    except BaseException:  # user code: the class cannot be pickled, or created from its args
-        return None
-    return pickled if same else None
+        pickle.loads(_dumps_rebuilt(value))
+    except BaseException:
+        return False
+    return True
 
 
 def _can_be_pickled(output: Any) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -39,6 +41,7 @@ class Workers:
         self._name = name_of(predict)
         self._budget = options.budget
         self._count = count
+        self._mode = torch_mode()
         self._threads: list[threads.NativeThread] = []  # none before the first request
         self.engine = make_engine(
             options,
@@ -84,7 +87,7 @@ class Workers:
         if self._count > 1 and not self._threads:
             warn_of_cores(self._predict, self._count, self._name)
         while len(self._threads) < self._count:
-            self._threads.append(threads.NativeThread(self._work, self.thread_name))
+            self._threads.append(threads.NativeThread(self._run, self.thread_name))
         for thread in self._threads:
             thread.start()
 
@@ -92,8 +95,39 @@ class Workers:
         # It expires requests on whose future no thread is waiting.
         self._timer.start()
 
+    def _run(self) -> None:
+        with self._mode():
+            self._work()
+
     def _work(self) -> None:
         work(self.engine, self._predict, self._budget, self._name)
+
+
+def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
+    """Return what enters the mode of this thread in another one: no grad, inference, autocast.
+
+    In torch they belong to a thread. Without torch, and with its defaults, nothing is entered.
+    """
+    torch: Any = sys.modules.get("torch")
+    entered: list[Callable[[], Any]] = []
+    with contextlib.suppress(Exception):  # another thread is just importing it
+        if torch is not None and torch.is_inference_mode_enabled():
+            entered.append(torch.inference_mode)
+        elif torch is not None and not torch.is_grad_enabled():
+            entered.append(torch.no_grad)
+        for device in ("cpu", "cuda") if torch is not None else ():
+            if torch.is_autocast_enabled(device):
+                dtype = torch.get_autocast_dtype(device)
+                entered.append(functools.partial(torch.autocast, device, dtype=dtype))
+
+    @contextlib.contextmanager
+    def enter() -> Iterator[None]:
+        with contextlib.ExitStack() as modes:
+            for mode in entered:
+                modes.enter_context(mode())
+            yield
+
+    return enter
 
 
 def warn_of_cores(predict: Predict, count: int, name: str) -> None:

@@ -26,19 +26,33 @@ void fail_with(RequestRange& range, PyObject* error) {
   Py_XSETREF(future_of(*range.request)->outputs, Py_NewRef(error));
 }
 
+// Replaces an exception that would end a loop or a thread of its caller. Runs Python code, so it comes last.
+void check_errors(const Batch& batch) {
+  for (const RequestRange& range : batch.ranges) {
+    if (!range.failed) continue;
+    FutureObject* future = future_of(*range.request);
+    PyObject* error = call_helper("service_streamer._model_errors", "for_callers", future->outputs);
+    if (error == nullptr) PyErr_Clear();  // no memory: the exception stays as it is
+    if (error != nullptr) Py_XSETREF(future->outputs, error);
+  }
+}
+
 // Replaces the items in the callers' lists by their outputs. Allocates nothing, so no garbage collection comes between
-// two batches. The batch still refers to the items, so no destructor of theirs runs here.
-void fill_lists(PyObject* outputs, Batch& batch) {
+// two batches. The batch still refers to the items, so no destructor of theirs runs here. True: a range has failed.
+bool fill_lists(PyObject* outputs, Batch& batch) {
   PyObject** next = PySequence_Fast_ITEMS(outputs);
+  bool failed = false;
   for (RequestRange& range : batch.ranges) {
     if (PyObject* error = exception_in({next, range.count})) {
       fail_with(range, error);
+      failed = true;
     } else {
       PyObject** own = PySequence_Fast_ITEMS(future_of(*range.request)->value) + range.begin;
       for (std::uint32_t i = 0; i < range.count; ++i) Py_SETREF(own[i], Py_NewRef(next[i]));
     }
     next += range.count;
   }
+  return failed;
 }
 
 }  // namespace
@@ -47,8 +61,9 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
   if (!as_batch) {
     PyObject* list = as_list(outputs, batch.items);
     if (list == nullptr) return false;
-    fill_lists(list, batch);
+    const bool failed = fill_lists(list, batch);
     Py_DECREF(list);
+    if (failed) check_errors(batch);
     return true;
   }
 
@@ -59,11 +74,13 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
   std::vector<PyObject*> slices;
   if (!cut_outputs(outputs, counts, true, slices)) return false;
 
+  bool failed = false;
   for (std::size_t i = 0; i < slices.size(); ++i) {
     RequestRange& range = batch.ranges[i];
     FutureObject* future = future_of(*range.request);
     if (PyObject* error = exception_in(slices[i])) {
       fail_with(range, error);
+      failed = true;
     } else if (range.count == range.request->size) {
       std::swap(future->outputs, slices[i]);
     } else {
@@ -72,6 +89,7 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
     }
   }
   drop_references(slices);
+  if (failed) check_errors(batch);
   return true;
 }
 

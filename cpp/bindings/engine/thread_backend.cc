@@ -4,6 +4,7 @@
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
+#include "bindings/python/errors.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -52,6 +53,11 @@ void ThreadBackend::publish(EndedRequests& ended) {
     if (request->drop_hold()) release(*request);
   }
   PyErr_Restore(type, value, traceback);
+}
+
+PyObject* ThreadBackend::obstacle(const FutureObject* future) const {
+  if (future->engine->answered) return PyUnicode_FromString("");
+  return call_helper("service_streamer._waiting.imports", "obstacle", nullptr);
 }
 
 void ThreadBackend::let_go(ReleasedRequests& released) {

@@ -13,6 +13,7 @@ class ThreadBackend final : public Backend {
   FutureObject* make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) override;
   void publish(EndedRequests& ended) override;
   void let_go(ReleasedRequests& released) override;
+  PyObject* obstacle(const FutureObject* future) const override;
   const char* workers() const override { return nullptr; }
 };
 

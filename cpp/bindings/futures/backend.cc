@@ -25,7 +25,7 @@ bool Backend::cancel(FutureObject* future) {
   return true;
 }
 
-PyObject* Backend::connect_error() const {
+PyObject* Backend::obstacle(const FutureObject*) const {
   return PyUnicode_FromString("");
 }
 

@@ -58,8 +58,8 @@ class Backend {
   // Cancels the request if it can still be cancelled, also in another process. False with an exception set.
   virtual bool cancel(FutureObject* future);
 
-  // A new str: ": " and why the workers cannot be reached, or empty. nullptr with an exception set.
-  virtual PyObject* connect_error() const;
+  // A new str: ": " and why the request has no answer, as far as that is known. nullptr with an exception set.
+  virtual PyObject* obstacle(const FutureObject* future) const;
 
   // What takes the batches of the engine, as a plural for error messages; nullptr: the Python threads in run_batches().
   virtual const char* workers() const = 0;

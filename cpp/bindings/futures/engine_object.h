@@ -30,6 +30,8 @@ struct EngineObject {
   bool timer_started;
   bool output_batch;  // callers get slices of the model's array, not lists
   bool copy_outputs;  // callers get copies of arrays that the model keeps
+  bool answered;      // a request has ended, and its caller has seen that
+  bool looked;        // the log says why the first request has no answer
   bool weighs;        // there is a limit of the weight, which holds for all batches of a thread in next_batch()
 };
 

@@ -39,7 +39,7 @@ bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs
   if (!parse_timeout(args, nargs, names, deadline)) return false;
   const int done = wait_for_future(future, deadline);
   if (done == 0) {
-    if (PyObject* reason = future->engine->backend->connect_error()) {
+    if (PyObject* reason = future->engine->backend->obstacle(future)) {
       raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], reason);
       Py_DECREF(reason);
     }

@@ -13,6 +13,9 @@
 namespace service_streamer::bindings {
 namespace {
 
+// A model that waits for an import may wait for ever: after this time without a first answer the log says so.
+constexpr Duration kLookAfter = std::chrono::seconds(1);
+
 // Waits as a greenlet, so that the gevent hub of this thread goes on. 1: waited; 0: this is no greenlet; -1: an
 // exception.
 int wait_cooperatively(FutureObject* future, TimePoint deadline) {
@@ -75,7 +78,7 @@ bool put_in_order(FutureObject* future) {
 
 PyObject* raise_expired(FutureObject* future) {
   const Request& request = *future->request;
-  PyObject* reason = future->engine->backend->connect_error();
+  PyObject* reason = future->engine->backend->obstacle(future);
   if (reason == nullptr) return nullptr;
   const bool overdue = request.ended < request.deadline;
   raise_message("RequestTimeout", "the request of %u items was not answered within %s (%ld ms)%U",
@@ -107,6 +110,7 @@ bool is_done(FutureObject* future) {
 void note_delivery(FutureObject* future) {
   if (future->delivered || future->fork_generation != fork_generation()) return;
   future->delivered = true;
+  future->engine->answered |= future->request->outcome != Outcome::kExpired;
   future->engine->engine->delivered(*future->request, Clock::now());
 }
 
@@ -134,10 +138,22 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
     if (deadline <= Clock::now()) return 0;  // if not, another greenlet switched to this one early
   }
   Completion& completion = future->request->completion;
-  bool entered = false;
   // enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.
-  return wait_without_gil([&](Waiter& waiter) { return completion.wait(waiter, deadline, entered); },
-                          [&](Waiter& waiter) { entered = completion.enter(waiter); });
+  const auto wait_until = [&completion](TimePoint limit) {
+    bool entered = false;
+    return wait_without_gil([&](Waiter& waiter) { return completion.wait(waiter, limit, entered); },
+                            [&](Waiter& waiter) { entered = completion.enter(waiter); });
+  };
+  EngineObject* engine = future->engine;
+  if (!engine->answered && !engine->looked && deadline > Clock::now() + kLookAfter) {
+    if (const int waited = wait_until(Clock::now() + kLookAfter); waited != 0) return waited;
+    if (!std::exchange(engine->looked, true)) {  // one thread of those that wait
+      PyObject* none = call_helper("service_streamer._waiting.imports", "warn", nullptr);
+      Py_XDECREF(none);
+      if (none == nullptr) return -1;
+    }
+  }
+  return wait_until(deadline);
 }
 
 void drop_output_ranges(FutureObject* future) {

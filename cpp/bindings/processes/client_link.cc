@@ -52,7 +52,7 @@ class ClientLinkBackend final : public ProcessBackend {
     return is_done(future) || ask(future, &ipc::ClientLink::cancel) >= 0;
   }
 
-  PyObject* connect_error() const override {
+  PyObject* obstacle(const FutureObject*) const override {
     if (engine_->fork_generation != fork_generation()) return PyUnicode_FromString("");
     const std::string reason = link.connect_error();
     return PyUnicode_FromFormat("%s%s", reason.empty() ? "" : ": ", reason.c_str());

@@ -106,7 +106,9 @@ void ReceivedBatch::set_result(RangeReply& reply, std::int64_t result, ResultKin
 }
 
 std::int64_t ReceivedBatch::encode_error(PyObject* error) {
-  PyObject* packed = call_helper("service_streamer._pickle", "pack_error", error);
+  PyObject* fit = call_helper("service_streamer._model_errors", "for_callers", error);
+  PyObject* packed = fit != nullptr ? call_helper("service_streamer._pickle", "pack_error", fit) : nullptr;
+  Py_XDECREF(fit);
   if (packed == nullptr) {
     PyErr_Clear();
     packed = nameless_error();

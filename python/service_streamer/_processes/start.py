@@ -14,12 +14,14 @@ import _socket
 import dataclasses
 import os
 import pickle
+import resource
 import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 from .._model import Model
+from .._pickle import main_has_no_file
 from .._placement import devices as _devices
 from .._placement.places import Placement
 from .._types import StartMethod
@@ -130,6 +132,9 @@ def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pr
     package = os.path.abspath(os.path.join(__file__, *[os.pardir] * 3))
     program = f"import sys; sys.path.append({package!r}); "
     program += "from service_streamer._processes.worker_main import main; "
+    closing, beyond = _closing_inheritable()
+    if beyond:
+        program += f"import os; [os.closerange(fd, fd + 1) for fd in {beyond}]; "
     program += f"main({_FD}, {job.owner}, {job.output_batch}, {job.inline})"
     executable = _executable(os.fsdecode(spawn.get_executable() or ""))
     own = None
@@ -140,7 +145,7 @@ def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pr
             executable,
             [executable, *flags(), "-c", program],
             {**os.environ, **variables},
-            file_actions=[*_closing_inheritable(), (os.POSIX_SPAWN_DUP2, fd, _FD)],
+            file_actions=[*closing, (os.POSIX_SPAWN_DUP2, fd, _FD)],
             setsigmask=(signal.SIGINT,),  # blocked until the worker ignores it
         )
     finally:
@@ -159,17 +164,25 @@ def _executable(known: str) -> str:
     return known
 
 
-def _closing_inheritable() -> list[tuple[int, int]]:
-    """Return actions that close inheritable descriptors, for instance a web server's socket."""
-    actions = []
+def _closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
+    """Return what closes inheritable descriptors, for instance a web server's socket.
+
+    Returns:
+        Actions, and the descriptors that an action cannot close: they are above the limit.
+    """
+    actions, beyond = [], []
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         try:
             if fd > 2 and os.get_inheritable(fd):
-                actions.append((os.POSIX_SPAWN_CLOSE, fd))
+                if 0 <= limit <= fd:
+                    beyond.append(fd)
+                else:
+                    actions.append((os.POSIX_SPAWN_CLOSE, fd))
         except OSError:
             pass  # another thread has closed it
-    return actions
+    return actions, beyond
 
 
 def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
@@ -215,6 +228,8 @@ def _preparation(name: str) -> dict[str, Any]:
 
     data = spawn.get_preparation_data(name)
     data["authkey"] = bytes(data["authkey"])
+    if main_has_no_file():
+        data.pop("init_main_from_path", None)  # "<stdin>"
     return data
 
 

@@ -31,6 +31,7 @@ from .._model import Model, makes_steps
 from .._placement import cores as _cores
 from .._placement.places import Place
 from .._serving import flush_spans, flush_streams, is_logged, serve
+from . import unguarded
 from .init_failure import InitFailure
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def run_forked(fd: int, parent: int, job: Job, model: Model, variables: Mapping[
     """Run a forked worker and return its exit code."""
     threading.main_thread().name = "MainThread"  # not the name of the forking thread
     _reset_signal_handlers()
+    _forget_imports()
     os.environ.update(variables)
     job.place.enter()
     link = _open(fd, parent, job.output_batch, job.inline)
@@ -141,7 +143,7 @@ def _run(fd: int, parent: int, output_batch: bool, inline: bool, sentinel: int |
     if link is None or setup is None:
         return 0  # the owner has ended
     this: Any = process.current_process()
-    this._inheriting = True  # checked by unguarded.check()
+    this._inheriting = unguarded.in_worker = True  # checked by unguarded.check()
     try:
         with _reporting(link):
             preparation, job, packed = pickle.loads(setup)
@@ -196,6 +198,15 @@ def _about(predict: Any, place: Place) -> str:
             "cpu_threads": _cores.cpu_threads(predict),
         }
     )
+
+
+def _forget_imports() -> None:
+    """Give up imports that threads of the parent have begun: they would never end."""
+    for module in list(sys.modules.values()):
+        with contextlib.suppress(Exception):  # an object of the user in place of a module
+            spec = object.__getattribute__(module, "__dict__").get("__spec__")
+            if getattr(spec, "_initializing", False):
+                spec._initializing = False
 
 
 def _reset_signal_handlers() -> None:

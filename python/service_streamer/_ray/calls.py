@@ -9,12 +9,10 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError, RayTaskError
 
-from .._errors import OutputSizeMismatch, WorkerInitError, WorkerLost
+from .._errors import OutputSizeMismatch, WorkerLost
 from .._model_errors import NotRun
 from .._pickle import pack_error, unpack_error
 from .payloads import Payload, from_message, to_message
-
-_CAUSED = "caused"  # the first element of a packed exception with its cause
 
 
 class Gone(Exception):
@@ -90,17 +88,7 @@ def pack(error: BaseException) -> list[Any]:
         return error.packed
     if isinstance(error, NotRun):
         error = error.error
-    cause = error.__cause__ if isinstance(error, WorkerInitError) else None
-    return pack_error(error) if cause is None else [_CAUSED, pack_error(error), pack_error(cause)]
-
-
-def unpack(packed: list[Any]) -> BaseException:
-    """Return the exception, in the client."""
-    if packed[0] != _CAUSED:
-        return unpack_error(packed)
-    error = unpack_error(packed[1])
-    error.__cause__ = unpack_error(packed[2])
-    return error
+    return pack_error(error)
 
 
 def _error(packed: list[Any], kind: str) -> Exception:

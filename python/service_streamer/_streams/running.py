@@ -10,7 +10,7 @@ from typing import Any
 from .. import _core, _pickle
 from .._errors import OutputSizeMismatch
 from .._messages import describe, see, short
-from .._model_errors import OutputRefused, copy_error, detached
+from .._model_errors import OutputRefused, copy_error, detached, for_callers
 from .._request_context import reader_of
 from .opening import open_writer
 from .writer import Writer, flush, wait_for_room
@@ -130,7 +130,7 @@ def _distribute(pieces: Sequence[Any], outputs: list[Any]) -> None:
         if isinstance(output, Writer):
             if isinstance(piece, BaseException):
                 # A copy: the model may use the same exception for several items.
-                output.end(copy_error(piece) if isinstance(piece, Exception) else piece)
+                output.end(for_callers(copy_error(piece)))
             else:
                 output.put(piece)
         elif isinstance(output, list):
@@ -173,7 +173,7 @@ def _advance(iterator: Any, writer: Writer) -> Any:
         piece = detached(error)
     if isinstance(piece, BaseException):
         _close(iterator)
-        writer.end(piece)
+        writer.end(for_callers(copy_error(piece)))
         return writer.output
     if piece is not None:
         writer.put(piece)

@@ -10,7 +10,7 @@ from typing import Any
 from .._errors import RequestTimeout
 from .._types import Piece
 from .._waiting import coroutines, greenlets
-from .._waiting.tasks import TaskWait
+from .._waiting.tasks import TaskWait, loop_of_reader
 from .._waiting.threads import ThreadWait
 from .inbox import END, NOTHING, Inbox
 
@@ -152,6 +152,7 @@ class AsyncStream(_Reader, AsyncIterator[Piece]):
 
         self._in_a_row = 0
         try:
+            loop_of_reader()
             await asyncio.sleep(0)
         except BaseException:
             self._cancel()
@@ -173,11 +174,9 @@ class AsyncStream(_Reader, AsyncIterator[Piece]):
         self._cancel()
 
     async def _wait(self) -> Any:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         try:
+            loop = loop_of_reader()
             while True:
                 wait = TaskWait(loop)
                 self._inbox.wake_by(wait.wake)

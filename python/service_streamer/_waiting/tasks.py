@@ -17,6 +17,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, _errors
+from .._messages import see
 
 if TYPE_CHECKING:
     import asyncio
@@ -113,7 +114,10 @@ def wait(future: Any) -> Generator[Any, None, None]:
     """Suspend the running task until the future has ended. Cancelling the task cancels it."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise _no_loop("streamer.predict, batch") from None
     # _box_of(), without the call: this function runs once per request.
     reference = _mailboxes.get(loop)
     box = reference() if reference is not None else None
@@ -128,6 +132,24 @@ def wait(future: Any) -> Generator[Any, None, None]:
         except BaseException:
             future._abandon()
             raise
+
+
+def loop_of_reader() -> asyncio.AbstractEventLoop:
+    """Return the loop of the task that reads a stream; raise RuntimeError if there is none."""
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise _no_loop("list, streamer.stream(item)") from None
+
+
+def _no_loop(call: str) -> RuntimeError:
+    text = (
+        "a streamer is awaited with no running event loop of asyncio: under trio, use "
+        f"`await trio.to_thread.run_sync({call})`"
+    )
+    return RuntimeError(see(text, "an-await-without-asyncio"))
 
 
 def reset_after_fork() -> None:

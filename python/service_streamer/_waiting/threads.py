@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._errors import StreamerError
+from .._messages import see
 from .timeouts import countdown
 
 
@@ -37,9 +39,11 @@ class NativeThread:
 
         Raises:
             RuntimeError: no thread can be created, or the interpreter is shutting down.
+            StreamerError: eventlet has patched the threads of this process.
         """
         if self._claimed.locked():
             return
+        refuse_eventlet()
         begun = original("_thread", "allocate_lock")()
         begun.acquire()
         if is_patched("threading"):
@@ -90,6 +94,21 @@ class NativeThread:
             pass
         except BaseException:
             sys.excepthook(*sys.exc_info())
+
+
+def refuse_eventlet() -> None:
+    """Raise `StreamerError` if eventlet has patched the threads of this process.
+
+    Its locks are not for other threads, and the one that waits for the model stops all others.
+    """
+    patched = getattr(sys.modules.get("eventlet.patcher"), "is_monkey_patched", None)
+    if patched is not None and patched("thread"):
+        text = (
+            "a streamer cannot be used in a process whose threads are patched by eventlet, where "
+            "it would wait for ever: use gevent (gunicorn -k gevent) or threads "
+            "(gunicorn -k gthread)"
+        )
+        raise StreamerError(see(text, "a-process-patched-by-eventlet"))
 
 
 def is_patched(module: str) -> bool:

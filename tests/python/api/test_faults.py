@@ -11,7 +11,6 @@ from thread_models import OddError, double
 from waits import LONG, eventually
 
 from service_streamer import (
-    CancelledError,
     OutputSizeMismatch,
     RequestTimeout,
     StreamerClosed,
@@ -141,7 +140,7 @@ def test_an_output_that_has_a_length_but_no_items_is_named(streamers, outputs):
         streamer.predict([1, 2, 3])
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_an_exit_in_the_model_ends_neither_the_worker_nor_a_caller(held, gate, error):
     runs = []
 
@@ -173,12 +172,6 @@ def test_an_exception_instance_as_an_output_fails_that_request_only(held, gate):
     with pytest.raises(ValueError, match="bad"):
         bad.result(LONG)
     assert len(gate.batches) == 2
-
-
-def test_a_cancelled_error_of_the_model_is_an_exception_like_others(streamers):
-    future = streamers(raising(CancelledError("inner"))).submit([1])
-    with pytest.raises(CancelledError, match="inner"):
-        future.result(LONG)
 
 
 def test_a_timeout_of_the_model_is_its_own(streamers):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from hub_models import ThreadCount, Where, spell
+from model_errors import OWN_INIT, picture, raise_named
 from process_models import PathGate, ProcessGate, echo
 from step_models import Countdown
 from waits import LONG, Threads, eventually
@@ -132,6 +133,14 @@ def test_an_unloaded_model_frees_its_memory(hubs):
     hub.unload("large")
     assert pss(pid) <= before + 10e6
     assert pid_of(hub, "large") == pid
+
+
+def test_exceptions_of_a_shared_worker_are_those_of_a_thread(hubs):
+    hub = hubs({"named": ModelSpec(raise_named, batch_size=8, processes=True)}, workers=1)
+    for name, make in OWN_INIT.items():
+        assert picture(hub["named"].submit([name]).exception(LONG)) == picture(make())
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        hub.predict("named", ["stop"])
 
 
 def test_shared_models_make_room_for_one_another(hubs):

@@ -6,6 +6,7 @@ import threading
 
 import numpy
 import pytest
+from model_errors import CONTROL, OWN_INIT, picture, raise_named
 from ray_models import Broken, HeldBy, Unloadable, Unpicklable, Various, double_slowly
 from waits import LONG, eventually
 
@@ -67,6 +68,17 @@ def test_only_the_guilty_request_gets_the_exception_of_the_model(shared_ray_stre
     assert futures[2].result(LONG)[0] > 1
     with pytest.raises(KeyError, match="a returned error"):
         futures[3].result(LONG)
+
+
+def test_exceptions_of_a_replica_are_those_of_a_thread(ray_streamers):
+    streamer = ray_streamers(raise_named, 8)
+    for name, make in OWN_INIT.items():
+        assert picture(streamer.submit([name]).exception(LONG)) == picture(make())
+    for name, original in CONTROL.items():
+        error = streamer.submit([name]).exception(LONG)
+        assert type(error) is RuntimeError
+        assert type(error.__cause__) is type(original)
+        assert isinstance(error.__cause__.__cause__, WorkerTraceback)
 
 
 def test_what_does_not_pickle_fails_only_its_request(shared_ray_streamer):

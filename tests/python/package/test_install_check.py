@@ -1,4 +1,4 @@
-"""What is refused at import: the original package in the same folder, Python without a GIL."""
+"""What is refused at import: the original beside it, Python without a GIL, a subinterpreter."""
 
 import shutil
 import subprocess
@@ -49,3 +49,34 @@ def test_free_threaded_python_is_refused():
         f"python{sys.version_info[0]}.{sys.version_info[1]} without the t",
         "a-free-threaded-python",
     )
+
+
+SUBINTERPRETER = """
+import sys
+code = f"import sys; sys.path[:] = {sys.path!r}; import service_streamer"
+if sys.version_info >= (3, 13):
+    import _interpreters
+    make = lambda alone: _interpreters.create("isolated" if alone else "legacy")
+else:
+    import _xxsubinterpreters as _interpreters
+    make = lambda alone: _interpreters.create(isolated=alone)
+for alone in (False, True):  # False: as mod_wsgi makes them
+    try:
+        if failure := _interpreters.run_string(make(alone), code):
+            print(failure.type.__name__, failure.msg)
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.every_python
+def test_a_subinterpreter_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER], capture_output=True, text=True, timeout=60
+    )
+    told_text = told(
+        "service-streamer-ng cannot be imported in a subinterpreter, but only in the main "
+        "interpreter of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}",
+        "a-subinterpreter",
+    )
+    assert done.stdout.count(told_text) == 2, done.stderr

@@ -275,3 +275,21 @@ def test_timed_sleeps_of_a_worker_end_in_time(streamers):
     timer_slack = ctypes.CDLL(None).prctl
     streamer = streamers(lambda batch: [timer_slack(PR_GET_TIMERSLACK) for _ in batch])
     assert streamer.predict([0]) == [1], "nanoseconds; with the usual 50,000 it lingers too long"
+
+
+@pytest.mark.torch
+def test_the_model_has_the_modes_of_torch_of_the_thread_that_makes_the_streamer(torch):
+    def predict(batch):
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        return [(*modes, torch.is_autocast_enabled("cpu")) for _ in batch]
+
+    def modes_in(context):
+        with context:
+            streamer = ThreadedStreamer(predict, 8)
+        with streamer:
+            return streamer.predict([1])
+
+    assert modes_in(torch.enable_grad()) == [(True, False, False)]
+    assert modes_in(torch.no_grad()) == [(False, False, False)]
+    assert modes_in(torch.inference_mode()) == [(False, True, False)]
+    assert modes_in(torch.autocast("cpu", torch.bfloat16)) == [(True, False, True)]

@@ -17,12 +17,12 @@ from ..._backend import join_in_background, make_engine, weakly
 from ..._errors import ClusterError, StreamerClosed, StreamerError
 from ..._messages import closed, see
 from ..._options import Options
+from ..._pickle import unpack_error
 from ..._waiting import callbacks
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import NativeThread
 from ..._waiting.timeouts import countdown
 from .. import cluster
-from ..calls import unpack
 from .exchange import PAUSE, Exchange
 from .sent import SentFuture
 
@@ -141,7 +141,7 @@ class RayClient:
         patience = None if timeout is None else timeout + QUERY_TIMEOUT
         ready = self._call("wait_ready", timeout, timeout=patience)
         if isinstance(ready, list):
-            raise unpack(ready)
+            raise unpack_error(ready)
         return bool(ready)
 
     # ------------------------------------------------------------------- of its own

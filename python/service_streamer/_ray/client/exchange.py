@@ -33,9 +33,9 @@ from ray.exceptions import (
 from ... import _core
 from ..._errors import SerializationError, StreamerClosed, WorkerLost
 from ..._messages import closed, describe
+from ..._pickle import unpack_error
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread, original
-from ..calls import unpack
 from ..owner.actor import PARK
 from ..payloads import Loader
 from .outgoing import PACK, Outgoing
@@ -204,7 +204,7 @@ class Exchange:
                 continue
             try:
                 if outputs is None:
-                    sent.fail(unpack(failure))
+                    sent.fail(unpack_error(failure))
                 else:
                     values = [loader.load(each) for each in outputs]
                     sent.complete([value if self._whole else [value] for value in values])

@@ -11,6 +11,7 @@ from ... import _lifecycle
 from ..._errors import RequestTimeout, StreamerClosed, StreamerError
 from ..._pipeline.request import Piece
 from ..._streamer import BaseStreamer
+from ..._waiting.threads import refuse_eventlet
 from ..._waiting.timeouts import countdown
 from .. import _log
 from .._errors import ModelTooLarge, load_error
@@ -30,6 +31,7 @@ class Loader(Budget):
     """
 
     def __init__(self, limits: Limits, threads: int, workers: SharedWorkers | None) -> None:
+        refuse_eventlet()
         super().__init__(limits, threads)
         self._workers = workers
         self.on_ready: Callable[[Version], None] = lambda version: None

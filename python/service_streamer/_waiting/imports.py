@@ -1,0 +1,73 @@
+"""The explanation of a model that waits for an import, which may wait for the model.
+
+A module that sends a request while it is imported holds its import lock. A model that imports this
+module, in another thread, waits for that lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from types import FrameType
+
+from .._messages import see
+from .threads import NativeThread
+
+_logger = logging.getLogger("service_streamer")
+_IMPORTLIB = ("_frozen_importlib", "importlib._bootstrap")
+_OURS = NativeThread._run.__code__
+
+_told = False
+"""the log has it, once per process"""
+
+
+def obstacle() -> str:
+    """Return ": " and the import that a model of this process waits for; "" if there is none.
+
+    Called by the core for a request that was not answered.
+    """
+    frames = sys._current_frames().values()
+    name = next(filter(None, map(_awaited, frames)), None)
+    if name is None:
+        return ""
+    importing = f"the model waits for the import of the module {name}, which "
+    for frame in frames:
+        at: FrameType | None = frame
+        while at is not None:
+            if at.f_code.co_name == "<module>" and at.f_globals.get("__name__") == name:
+                importing += f"is at line {at.f_lineno} of {at.f_code.co_filename}"
+                break
+            at = at.f_back
+        else:
+            continue
+        break
+    else:
+        importing += "has not ended"
+    return ": " + see(
+        f"{importing}: send no request while a module is imported", "a-request-during-an-import"
+    )
+
+
+def warn() -> None:
+    """Log the obstacle, if there is one. Called by the core for a first request that waits."""
+    global _told
+    with contextlib.suppress(Exception):  # a logger of the user may raise
+        if not _told and (text := obstacle()):
+            _told = True
+            _logger.warning("a request waits%s", text, extra={"reason": text})
+
+
+def _awaited(frame: FrameType | None) -> str | None:
+    """Return the module whose import this thread waits for, if it is a thread of this package."""
+    if frame is None or frame.f_code.co_name != "acquire":
+        return None
+    name = None
+    while frame is not None and frame.f_globals.get("__name__") in _IMPORTLIB:
+        name = frame.f_locals.get("name", name)
+        frame = frame.f_back
+    while name is not None and frame is not None:
+        if frame.f_code is _OURS:
+            return str(name)
+        frame = frame.f_back
+    return None
