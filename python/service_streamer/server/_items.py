@@ -223,6 +223,11 @@ def _names_of(count: int, specs: Specs) -> list[str]:
 
 
 def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
+    if _is_masked(rows):
+        raise InvalidOutput(
+            f"output {name!r} of the model is masked, and the protocol has no masks: return "
+            ".filled(value)"
+        )
     try:
         array = _array(rows)
     except (TypeError, ValueError) as error:
@@ -246,6 +251,11 @@ def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
         raise InvalidOutput(f"output {name!r} of the model has the dtype {array.dtype}, which the "
                             "protocol does not have")  # fmt: skip
     return Tensor(name, datatype, array)
+
+
+def _is_masked(rows: Any) -> bool:
+    each = rows if type(rows) in (list, tuple) else [rows]
+    return any(isinstance(row, np.ma.MaskedArray) for row in each)
 
 
 def _array(rows: Any) -> Any:
