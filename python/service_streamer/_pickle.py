@@ -256,10 +256,11 @@ def as_array(outputs: Any) -> Any:
     """
     if has_several(outputs):
         return mapped(outputs, _on_host)
-    library = type(outputs).__module__.partition(".")[0]
-    if library == "numpy" and isinstance(outputs, sys.modules["numpy"].ndarray):
+    array = getattr(sys.modules.get("numpy"), "ndarray", None)
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if array is not None and isinstance(outputs, array):
         return None if outputs.dtype.hasobject else outputs
-    if library == "torch" and isinstance(outputs, sys.modules["torch"].Tensor):
+    if tensor is not None and isinstance(outputs, tensor):
         return outputs.cpu()
     return None
 

@@ -75,14 +75,26 @@ def check(name, n, output, predict):
     return "" if list(map(text, outputs)) == list(map(text, same)) else text(outputs)
 
 
+def is_sent_whole(name):
+    """True for what a worker of Redis, which does not know `output` of its clients, sends whole."""
+    whole = ALL[name][2]
+    if name == "an array of objects":
+        return False
+    return hasattr(whole, "_fields") or (
+        isinstance(whole, type) and issubclass(whole, numpy.ndarray | dict)
+    )
+
+
 @pytest.mark.parametrize("output", ["items", "batch"])
-def test_each_type_is_the_same_at_every_size(streamers, output):
+def test_each_type_is_the_same_at_every_size(streamers, backend, output):
     if output == "batch":
         streamer = streamers(model, BATCH, output="batch")
     else:
         streamer = streamers(model, BATCH)
     wrong = {}
     for name in ALL:
+        if backend == "redis" and output == "batch" and not is_sent_whole(name):
+            continue
         for n in SIZES:
             if found := check(name, n, output, streamer.predict):
                 wrong[name, n] = found
@@ -172,6 +184,7 @@ def test_a_model_that_squeezes_is_told_that_it_was_one_item(streamers):
         streamer.predict([1])
 
 
+@pytest.mark.not_redis  # there a request may run alone before the bad one comes
 def test_isolation_does_not_fail_the_good_items_of_a_model_that_squeezes(held, gate):
     gate._predict = lambda batch: batch if batch == ["first"] else squeezes(batch)
     streamer = held(batch_size=8)
