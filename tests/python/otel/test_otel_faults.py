@@ -39,7 +39,7 @@ def test_an_exception_without_a_text_fails_its_own_request_only(held, gate, span
         errors = [future.exception(LONG) for future in futures]
         assert [error is None for error in errors] == [True, False, True]
         assert streamer.submit([-1]).exception(LONG) is not None
-    assert spans.named("batch ", 2)[0].error == "MuteError"
+    assert spans.named("batch ", 2)[0].error == "MuteError: <its __str__ raised RuntimeError>"
 
 
 class BrokenSampler(Sampler):

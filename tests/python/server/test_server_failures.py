@@ -1,6 +1,7 @@
 """Exceptions of a model that are hard to tell: every protocol answers all the same."""
 
 import itertools
+import sys
 
 import pytest
 
@@ -24,7 +25,7 @@ class Mute:
     """Has no text: not even its repr can be made."""
 
     def __str__(self):
-        raise SystemExit("no text")
+        raise RuntimeError("no text")
 
     __repr__ = __str__
 
@@ -146,4 +147,6 @@ def test_no_text_of_an_exception_makes_the_package_fail():
         found = text_of(ValueError(text * repeat))
         assert len(found.encode()) <= 4 * 10_000 + 4
     assert describe(ValueError()) == "ValueError"
-    assert describe(MuteError()) == "MuteError: <its __str__ raised SystemExit>"
+    assert describe(MuteError()) == "MuteError: <its __str__ raised RuntimeError>"
+    exiting = type("Exiting", (Exception,), {"__str__": lambda _: sys.exit()})
+    assert describe(exiting()) == "Exiting: <its __str__ raised SystemExit>"
