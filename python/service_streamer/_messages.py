@@ -48,13 +48,18 @@ def missing_package(error: ImportError, extra: str, also: str = "") -> ImportErr
         extra: of this distribution.
         also: a further package that has to be installed.
     """
-    if PAGE in str(error):
+    if is_missing_package(error):
         return error
     package = (error.name or "").partition(".")[0]
     found = isinstance(error, ModuleNotFoundError)
     what = f"the package {package} is missing" if found else str(error)
     command = f"pip install 'service-streamer-ng[{extra}]' {also}".rstrip()
     return ImportError(see(f"{what}: {command}", "a-package-is-missing"), name=error.name)
+
+
+def is_missing_package(error: ImportError) -> bool:
+    """Return True if `missing_package` made the error."""
+    return str(error).endswith("#a-package-is-missing")
 
 
 def short(value: Any) -> str:
