@@ -221,7 +221,7 @@ def missing() -> None:
             "web": ["serve", "my_models:upper", "--address", "@extras", "--http", place],
             "server": ["serve", "models", "--http", place],
             "redis": ["redis-worker", "my_models:upper", "--broker", place],
-            "ray": ["ray-serve", "my_models:upper"],
+            "ray": ["ray-serve", "my_models:upper", "--name", "extras"],
             "top": ["top", "@extras"],
             "tune": ["tune", "my_models:upper", "--sample", "items.json", "--slo-p99", "1s"],
         }

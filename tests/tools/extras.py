@@ -1,13 +1,15 @@
 """Tries each extra, and each page that says what to install, in an environment of its own.
 
-    python tests/tools/extras.py [web how-to/gunicorn ...]
+    python tests/tools/extras.py [web docs/how-to/gunicorn ...]
 
-An environment has a wheel of this folder, and what pip installs with it. tests/python/package/test_extras.py and
-tests/python/docs do the same by hiding modules: that is faster, but knows only what distributions say of themselves.
+An environment has a wheel of this folder, and what pip installs with it. The tests in
+tests/python/package/test_extras.py and tests/python/docs hide modules instead. That is faster, but
+knows only what distributions say of themselves.
 """
 
 import concurrent.futures
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "python" / "support"
 sys.path.insert(0, str(SUPPORT))
 
-from page_installs import OURS, USES, installed_by
+from page_installs import USES, installed_by
 
 WHEELS = ROOT / "build" / "extras"
 TOOLS = WHEELS / "tools"
@@ -34,7 +36,7 @@ page_snippets.run_here(Path({page!r}), Path({folder!r}), (), {{}})
 
 def pip(*arguments: object, python: object = sys.executable) -> None:
     pins = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
-    command = [sys.executable, "-m", "pip", "--python", python, *arguments, "-q"]
+    command = [sys.executable, "-m", "pip", "--python", python, *arguments, "-qq"]
     subprocess.run([str(each) for each in command], check=True, cwd=ROOT, env=os.environ | pins)
 
 
@@ -42,7 +44,7 @@ def pages() -> dict[str, Path]:
     """The pages that say what to install."""
     all_pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return {
-        path.relative_to(ROOT / "docs" if path.parent != ROOT else ROOT).with_suffix("").as_posix(): path
+        path.relative_to(ROOT).with_suffix("").as_posix(): path
         for path in all_pages
         if installed_by(path.read_text()) and "decisions" not in path.parts
     }
@@ -51,12 +53,11 @@ def pages() -> dict[str, Path]:
 def attempt(name: str, wheel: Path, page: Path | None) -> str:
     """Install and run one of them. Returns what went wrong."""
     wanted = USES[name] if page is None else installed_by(page.read_text())
-    wanted = [each.replace(OURS, f"{OURS} @ {wheel.as_uri()}") if "[" not in each else each for each in wanted]
     wanted = [each for each in wanted if not each.startswith(TOO_LARGE)]
     with tempfile.TemporaryDirectory() as place:
         python = Path(place, "bin", "python")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-        pip("install", "--find-links", WHEELS, wheel, *wanted, python=python)
+        pip("install", wheel, *wanted, python=python)
         folder = Path(place, "page")
         folder.mkdir()
         program = [ROOT / "tests" / "extras.py", name.split()[0]]
@@ -70,7 +71,7 @@ def attempt(name: str, wheel: Path, page: Path | None) -> str:
 
 def main() -> None:
     """Ends with code 1 if any has failed."""
-    subprocess.run(["rm", "-rf", WHEELS], check=True)
+    shutil.rmtree(WHEELS, ignore_errors=True)
     pip("wheel", "--no-deps", "--no-build-isolation", "-w", WHEELS, ROOT)
     (wheel,) = WHEELS.glob("*.whl")
     pip("install", "--target", TOOLS, "sybil", "pyyaml", "packaging", "tomli")
