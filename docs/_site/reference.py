@@ -101,6 +101,7 @@ def with_named_default(app: Sphinx, *found: object) -> tuple[str, str] | None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx.ext.autodoc")  # it has an event that is used here
     app.connect("source-read", with_docstrings)
     app.connect("doctree-read", without_wrong_links)
     app.connect("autodoc-process-signature", with_named_default)

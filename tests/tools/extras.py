@@ -35,9 +35,9 @@ page_snippets.run_here(Path({page!r}), Path({folder!r}), (), {{}})
 
 
 def pip(*arguments: object, python: object = sys.executable) -> None:
-    pins = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    """Run pip as a user would: with the newest versions, and not those of constraints.txt."""
     command = [sys.executable, "-m", "pip", "--python", python, *arguments, "-qq"]
-    subprocess.run([str(each) for each in command], check=True, cwd=ROOT, env=os.environ | pins)
+    subprocess.run([str(each) for each in command], check=True, cwd=ROOT)
 
 
 def pages() -> dict[str, Path]:
@@ -81,7 +81,10 @@ def main() -> None:
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {name: pool.submit(attempt, name, wheel, cases[name]) for name in chosen}
         for name, job in jobs.items():
-            text = job.result()
+            try:
+                text = job.result()
+            except subprocess.CalledProcessError as error:  # pip has told why
+                text = f"{error}\n"
             print(f"{name}: {'FAILED' if text else 'works by itself'}\n{text}", end="", flush=True)
             failed = failed or bool(text)
     sys.exit(failed)

@@ -60,6 +60,10 @@ class Backend {
 
   // A new str: ": " and why the workers cannot be reached, or empty. nullptr with an exception set.
   virtual PyObject* connect_error() const;
+  // Why the engine was closed, in the same form; empty: somebody called close().
+  virtual PyObject* close_reason() const;
+  // Raises the StreamerClosed of a request to a closed engine. Returns nullptr.
+  PyObject* raise_closed() const;
 
   // What takes the batches of the engine, as a plural for error messages; nullptr: the Python threads in run_batches().
   virtual const char* workers() const = 0;

@@ -27,7 +27,10 @@ void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
   // If the owner does not return, a failure would close the engine before its first request.
-  if (connect_now && options_.owner_returns) connect(Clock::now());
+  if (connect_now && options_.owner_returns) {
+    const std::error_code error = connect(Clock::now());
+    if (error == std::errc::permission_denied) throw std::system_error(error, address_);
+  }
   thread_ = start_io_thread("streamer-client", [this] { run(); });
 }
 
@@ -123,20 +126,29 @@ void ClientLink::Impl::forward() {
   server_->attempt([&] { server_->send(make_submit(heads, payloads)); });
 }
 
-void ClientLink::Impl::connect(TimePoint now) {
+// Returns why it has failed.
+std::error_code ClientLink::Impl::connect(TimePoint now) {
+  std::error_code failure;
   try {
     server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
     server_->send(make_hello(Role::kClient));
   } catch (const std::system_error& error) {
+    failure = error.code();
     disconnect(Outcome::kLost);
-    const bool no_listener =
-        error.code() == std::errc::connection_refused || error.code() == std::errc::no_such_file_or_directory;
+    const bool no_listener = failure == std::errc::connection_refused || failure == std::errc::no_such_file_or_directory;
+    if (no_listener && !options_.owner_returns) {
+      set_connect_error(
+          "the process that made the streamer has ended, and this one was forked from it; in a daemon, make the "
+          "streamer after the last fork");
+      close_engine();
+      return failure;
+    }
     set_connect_error((no_listener ? "nothing listens at " : "cannot connect to ") + address_ + " (" +
-                      error.code().message() + ")");
-    if (no_listener && !options_.owner_returns) return close_engine();
+                      failure.message() + ")");
   }
   connect_at_ = now + back_off_;
   back_off_ = std::min(2 * back_off_, kMaxBackOff);
+  return failure;
 }
 
 // Ends the requests that have waited too long for the first hello. Returns when to call it again.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .._model import Model
 from .._placement import devices as _devices
+from .._placement import machine
 from .._placement.places import Placement
 from .._types import StartMethod
 from .._waiting.threads import original
@@ -162,7 +163,7 @@ def _executable(known: str) -> str:
 def _closing_inheritable() -> list[tuple[int, int]]:
     """Return actions that close inheritable descriptors, for instance a web server's socket."""
     actions = []
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir(machine.own_proc("fd")):
         fd = int(name)
         try:
             if fd > 2 and os.get_inheritable(fd):
@@ -213,6 +214,7 @@ def _preparation(name: str) -> dict[str, Any]:
     """Return the preparation data of ``multiprocessing``: sys.path, main module, folder…"""
     from multiprocessing import spawn
 
+    machine.working_folder()  # the data has it
     data = spawn.get_preparation_data(name)
     data["authkey"] = bytes(data["authkey"])
     return data

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 HOOK = Path(__file__).parent / "only_installed"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = PROJECT["name"]
+ORIGINAL = "service-streamer"  # a page warns of it
 USES = {
     "base": [],
     "missing": [],
@@ -36,7 +37,7 @@ COMMAND = re.compile(r"pip install ([^`#\n]+)")
 def installed_by(text):
     """The requirements of all commands in a text. Options and what they name are left out."""
     words = [word.strip("'\"") for found in COMMAND.finditer(text) for word in found[1].split()]
-    return [word for word in words if re.match(r"\w", word)]
+    return [word for word in words if re.match(r"\w", word) and word != ORIGINAL]
 
 
 def check_installs(text):
