@@ -58,7 +58,7 @@ def base() -> None:
         importlib.import_module(f"service_streamer.{name}")
     with Streamer(upper, batch_size=8, mp_start_method="fork") as streamer:
         assert streamer.predict(["a"]) == ["A"]
-        assert streamer.explain() and streamer.stats().items == 1
+        assert "1 items" in streamer.explain()
     with Pipeline(Stage(upper, batch_size=8)) as pipeline:
         assert pipeline.predict(["a"]) == ["A"]
     from service_streamer.hub import ModelHub, ModelSpec
@@ -102,10 +102,13 @@ def grpc() -> None:
 
     http = reserve_port()
     also = ("--http", f"{LOCALHOST}:{http.getsockname()[1]}")
-    with folder() as models, serving("models", *also, "--grpc", cwd=models) as port:
-        with grpc.insecure_channel(f"{LOCALHOST}:{port}") as channel:
-            call = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
-            assert call(b"", timeout=LONG, wait_for_ready=True) == b"\x08\x01"
+    with (
+        folder() as models,
+        serving("models", *also, "--grpc", cwd=models) as port,
+        grpc.insecure_channel(f"{LOCALHOST}:{port}") as channel,
+    ):
+        call = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
+        assert call(b"", timeout=LONG, wait_for_ready=True) == b"\x08\x01"
 
 
 def metrics() -> None:
@@ -319,7 +322,10 @@ def serving(*arguments: str, cwd: Path):
 
             def is_open() -> bool:
                 assert server.poll() is None, f"it ended with {server.returncode}"
-                with contextlib.suppress(ConnectionError), socket.create_connection((LOCALHOST, port)):
+                with (
+                    contextlib.suppress(ConnectionError),
+                    socket.create_connection((LOCALHOST, port)),
+                ):
                     return True
                 return False
 

@@ -96,7 +96,9 @@ def without_wrong_links(app: Sphinx, page: nodes.document) -> None:
 def with_named_default(app: Sphinx, *found: object) -> tuple[str, str] | None:
     """Show the registry of prometheus_client by its name, not by its repr."""
     *_, parameters, returned = found
-    text = re.sub(r"<prometheus_client\.\S+ object[^>]*>", "prometheus_client.REGISTRY", parameters or "")
+    text = re.sub(
+        r"<prometheus_client\.\S+ object[^>]*>", "prometheus_client.REGISTRY", parameters or ""
+    )
     return (text, returned) if parameters else None
 
 

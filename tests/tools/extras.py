@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "python" / "support"
 sys.path.insert(0, str(SUPPORT))
 
-from page_installs import USES, installed_by
+from page_installs import USES, installed_by  # noqa: E402
 
 WHEELS = ROOT / "build" / "extras"
 TOOLS = WHEELS / "tools"

@@ -60,7 +60,7 @@ class Backend {
 
   // A new str: ": " and why the workers cannot be reached, or empty. nullptr with an exception set.
   virtual PyObject* connect_error() const;
-  // Why the engine was closed, in the same form; empty: somebody called close().
+  // Why the engine was closed, in the same form; empty: by close().
   virtual PyObject* close_reason() const;
   // Raises the StreamerClosed of a request to a closed engine. Returns nullptr.
   PyObject* raise_closed() const;

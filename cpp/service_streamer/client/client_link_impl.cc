@@ -135,7 +135,8 @@ std::error_code ClientLink::Impl::connect(TimePoint now) {
   } catch (const std::system_error& error) {
     failure = error.code();
     disconnect(Outcome::kLost);
-    const bool no_listener = failure == std::errc::connection_refused || failure == std::errc::no_such_file_or_directory;
+    const bool no_listener =
+        failure == std::errc::connection_refused || failure == std::errc::no_such_file_or_directory;
     if (no_listener && !options_.owner_returns) {
       set_connect_error(
           "the process that made the streamer has ended, and this one was forked from it; in a daemon, make the "

@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if the
-        arguments are wrong, a package is missing or an address is unusable, 130 after Ctrl-C. `tune` has 3, too.
+        arguments are wrong, a package is missing or an address is unusable, 130 after Ctrl-C.
+        `tune` has 3, too.
     """
     options = vars(_parser().parse_args(arguments))
     del options["command"]

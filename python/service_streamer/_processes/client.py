@@ -148,7 +148,9 @@ class Client:
                 try:
                     link.start()
                 except PermissionError:
-                    raise _other_user(f"{self.address} belongs to the process of another user") from None
+                    raise _other_user(
+                        f"{self.address} belongs to the process of another user"
+                    ) from None
                 self._link = link
                 if self._closed:  # join() ran meanwhile and may not have seen the link
                     link.stop()

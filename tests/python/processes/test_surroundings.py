@@ -74,7 +74,8 @@ with open(told.read) as file:
     lines = file.readlines()
 assert len(lines) == 2
 for line in lines:
-    assert line.startswith("StreamerClosed") and "make the streamer after the last fork" in line, line
+    assert line.startswith("StreamerClosed"), line
+    assert "make the streamer after the last fork" in line, line
 """
 
 
@@ -112,6 +113,8 @@ def test_without_proc_it_is_named(process_streamers, monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "_PROC", str(tmp_path))
     with pytest.raises(WorkerInitError, match="mount /proc"):
         process_streamers(double, mp_start_method="spawn").predict([1])
-    with ModelHub({"double": ModelSpec(double, batch_size=8)}) as hub:
-        with pytest.raises(ModelLoadError, match="mount /proc"):
-            hub.predict("double", [1])
+    with (
+        ModelHub({"double": ModelSpec(double, batch_size=8)}) as hub,
+        pytest.raises(ModelLoadError, match="mount /proc"),
+    ):
+        hub.predict("double", [1])

@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest import SkipTest
 
 import yaml
-from page_installs import check_installs, have_only, installed_by
+from page_installs import check_installs, installed_by
 from page_programs import Programs, without_requests
 from scripts import PRELUDE, run_python
 from sybil import Region
@@ -226,7 +226,9 @@ def run_page(path, folder, have, places):
     assert installed or not how_to, f"{path} does not say what to install"
     if installed or OWN_PROCESS in path.read_text():
         values = f"Path({str(path)!r}), Path({str(folder)!r}), {have!r}, {places!r}"
-        start = f"page_snippets.have_only({installed!r})\n" if installed else ""
+        start = (
+            f"import page_installs\npage_installs.have_only({installed!r})\n" if installed else ""
+        )
         run_python(
             f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
             f"{start}page_snippets.run_here({values})"
