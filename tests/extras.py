@@ -58,7 +58,7 @@ def base() -> None:
         importlib.import_module(f"service_streamer.{name}")
     with Streamer(upper, batch_size=8, mp_start_method="fork") as streamer:
         assert streamer.predict(["a"]) == ["A"]
-        assert "1 items" in streamer.explain()
+        assert "items per batch" in streamer.explain()
     with Pipeline(Stage(upper, batch_size=8)) as pipeline:
         assert pipeline.predict(["a"]) == ["A"]
     from service_streamer.hub import ModelHub, ModelSpec

@@ -35,14 +35,18 @@ COMMAND = re.compile(r"pip install ([^`#\n]+)")
 
 
 def installed_by(text):
-    """The requirements of all commands in a text. Options and what they name are left out."""
+    """The requirements of all commands in a text, without options and the original."""
+    return [each for each in _words(text) if each != ORIGINAL]
+
+
+def _words(text):
     words = [word.strip("'\"") for found in COMMAND.finditer(text) for word in found[1].split()]
-    return [word for word in words if re.match(r"\w", word) and word != ORIGINAL]
+    return [word for word in words if re.match(r"\w", word)]
 
 
 def check_installs(text):
     """The commands without ``pip install``, whose names and extras are those of pyproject.toml."""
-    for each in map(Requirement, installed_by("".join(LINE.findall(text)))):
+    for each in map(Requirement, _words("".join(LINE.findall(text)))):
         if each.name.startswith("service-streamer"):
             assert each.name == OURS, text
             assert each.extras <= PROJECT["optional-dependencies"].keys(), text
