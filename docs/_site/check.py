@@ -86,7 +86,8 @@ def wrong_signatures(text: str) -> list[str]:
             if right[each][:1] == "<":  # only its name is for people
                 right[each] = told[each]
         if told != right:
-            found.append(f"{name} is {right}, not {told}")
+            wrong, missing = dict(told.items() - right.items()), dict(right.items() - told.items())
+            found.append(f"{name} has {missing}, not {wrong}")
     return found
 
 

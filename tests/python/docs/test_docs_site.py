@@ -78,4 +78,4 @@ def test_a_signature_that_differs_from_its_function_is_a_fault(faults):
     assert faults(signature(*right)) == []
     moved = zip(names, [*defaults[1:], defaults[0]], strict=True)
     for wrong in (moved, right[1:], [*right, ("_private", "None")]):
-        assert "is " in str(faults(signature(*wrong)))
+        assert " has " in str(faults(signature(*wrong)))
