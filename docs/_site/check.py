@@ -1,9 +1,12 @@
-"""Fails where a built site has a link that leads nowhere, or loads something from another host.
+"""Fails where a built site has a link that leads nowhere, a wrong signature, or a foreign load.
 
 `python check.py build/docs`. Sphinx looks at the links of the pages; this looks at the HTML as it
 is, with the theme and the reference in it.
 """
 
+import html
+import importlib
+import inspect
 import re
 import sys
 from html.parser import HTMLParser
@@ -13,6 +16,11 @@ from urllib.parse import unquote, urlsplit
 LOADED = {"audio", "embed", "iframe", "img", "link", "script", "source", "video"}
 """the tags that make a browser load something; a link that a reader follows is none"""
 IN_STYLE = re.compile(r"@import|url\(\s*[\"']?(?:https?:)?//")
+
+SIGNATURE = re.compile(r'<dt class="sig sig-object py" id="([\w.]+)">(.*?)</dt>', re.DOTALL)
+PARAMETER = re.compile(r'<em class="sig-param">(.*?)</em>', re.DOTALL)
+NAME = re.compile(r'<span class="n"><span class="pre">(\w+)</span>')
+DEFAULT = re.compile(r'<span class="default_value">(.*)</span>', re.DOTALL)
 
 
 class Page(HTMLParser):
@@ -32,10 +40,62 @@ class Page(HTMLParser):
                 self.links.append((tag, value))
 
 
+def documented(name: str) -> object:
+    """The object of a full name."""
+    parts = name.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part)
+        return found
+    raise LookupError(name)
+
+
+def shown(text: str) -> dict[str, str]:
+    """The names and the defaults of the parameters in the HTML of a signature."""
+    found = {}
+    for each in PARAMETER.findall(text):
+        if name := NAME.search(each):  # else it is * or /
+            default = DEFAULT.search(each)
+            found[name[1]] = html.unescape(re.sub("<[^>]+>", "", default[1])) if default else ""
+    return found
+
+
+def wrong_signatures(text: str) -> list[str]:
+    """What differs in a page from the objects themselves."""
+    found = []
+    for name, signature in SIGNATURE.findall(text):
+        try:
+            member = documented(name)
+            parameters = list(inspect.signature(member).parameters.values())  # type: ignore[arg-type]
+        except (AttributeError, TypeError, ValueError):  # a field, or it has no signature
+            continue
+        told = shown(signature)
+        if not told and inspect.isclass(member):  # nobody calls it
+            continue
+        if parameters and parameters[0].name == "self":
+            del parameters[0]
+        right = {
+            each.name: "" if each.default is each.empty else repr(each.default)
+            for each in parameters
+        }
+        for each in right.keys() & told.keys():
+            if right[each][:1] == "<":  # only its name is for people
+                right[each] = told[each]
+        if told != right:
+            wrong, missing = dict(told.items() - right.items()), dict(right.items() - told.items())
+            found.append(f"{name} has {missing}, not {wrong}")
+    return found
+
+
 def faults(site: Path) -> list[str]:
     """What is wrong, a line each."""
-    pages = {path: Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
-    found = []
+    texts = {path: path.read_text() for path in sorted(site.rglob("*.html"))}
+    pages = {path: Page(text) for path, text in texts.items()}
+    found = [f"{path}: {each}" for path, text in texts.items() for each in wrong_signatures(text)]
     for path, page in pages.items():
         for tag, link in page.links:
             parts = urlsplit(link)

@@ -35,7 +35,6 @@ default_role = "py:obj"  # a name between single backticks in a docstring
 add_module_names = False
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 napoleon_google_docstring = True

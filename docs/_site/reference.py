@@ -93,7 +93,18 @@ def without_wrong_links(app: Sphinx, page: nodes.document) -> None:
             link.replace_self(nodes.Text(f"torch.{link['reftarget']}"))
 
 
+def with_named_default(app: Sphinx, *found: object) -> tuple[str, str] | None:
+    """Show the registry of prometheus_client by its name, not by its repr."""
+    *_, parameters, returned = found
+    text = re.sub(
+        r"<prometheus_client\.\S+ object[^>]*>", "prometheus_client.REGISTRY", parameters or ""
+    )
+    return (text, returned) if parameters else None
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx.ext.autodoc")  # it has an event that is used here
     app.connect("source-read", with_docstrings)
     app.connect("doctree-read", without_wrong_links)
+    app.connect("autodoc-process-signature", with_named_default)
     return {"parallel_read_safe": True}

@@ -42,16 +42,25 @@ def no_such_option(message: str) -> TypeError:
 def missing_package(error: ImportError, extra: str, also: str = "") -> ImportError:
     """Return the error of an import that failed, with the command that installs the package.
 
+    An error that this function made for another extra is returned: it has its own command.
+
     Args:
         error: what the import raised.
         extra: of this distribution.
         also: a further package that has to be installed.
     """
+    if is_missing_package(error):
+        return error
     package = (error.name or "").partition(".")[0]
     found = isinstance(error, ModuleNotFoundError)
     what = f"the package {package} is missing" if found else str(error)
     command = f"pip install 'service-streamer-ng[{extra}]' {also}".rstrip()
     return ImportError(see(f"{what}: {command}", "a-package-is-missing"), name=error.name)
+
+
+def is_missing_package(error: ImportError) -> bool:
+    """Return True if `missing_package` made the error."""
+    return str(error).endswith("#a-package-is-missing")
 
 
 def short(value: Any) -> str:

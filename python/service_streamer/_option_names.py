@@ -36,7 +36,8 @@ def known_options(function: Function) -> Function:
     It reads the file that the call gives as ``options``. The call wins over the file. The error of
     an unknown option has the remedy.
     """
-    code, parameters = function.__code__, inspect.signature(function).parameters
+    code, signature = function.__code__, inspect.signature(function)
+    parameters = signature.parameters
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     own = names[names[0] in ("self", "cls") :]
     sized = "batch_size" in own and parameters["batch_size"].default is REQUIRED
@@ -68,6 +69,8 @@ def known_options(function: Function) -> Function:
                 )
             return function(*args, **added, **given)
 
+    public = [each for name, each in parameters.items() if name[0] != "_"]
+    checked.__signature__ = signature.replace(parameters=public)  # type: ignore[attr-defined]
     return cast(Function, checked)
 
 

@@ -140,7 +140,7 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
 bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
   waiting = false;
   if (self->engine->closed()) {
-    raise_closed();
+    self->backend->raise_closed();
     return false;
   }
   if (future->request->size == 0) return answer_empty(future);
@@ -171,7 +171,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
       self->backend->submitted(*future->request);
       return true;
     case Engine::Admission::kClosed:
-      raise_closed();
+      self->backend->raise_closed();
       break;
     case Engine::Admission::kFull:
     case Engine::Admission::kTenantFull:

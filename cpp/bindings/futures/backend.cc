@@ -29,6 +29,22 @@ PyObject* Backend::obstacle(const FutureObject*) const {
   return PyUnicode_FromString("");
 }
 
+PyObject* Backend::close_reason() const {
+  return PyUnicode_FromString("");
+}
+
+PyObject* Backend::raise_closed() const {
+  PyObject* reason = close_reason();
+  if (reason == nullptr) return nullptr;
+  if (PyUnicode_GET_LENGTH(reason) > 0) {
+    raise_message("StreamerClosed", "the streamer is closed%U", reason);
+  } else {
+    bindings::raise_closed();
+  }
+  Py_DECREF(reason);
+  return nullptr;
+}
+
 FutureObject* CallBackend::make_request(PyTypeObject* type, EngineObject* engine, PyObject* batch) {
   PyObject* items = items_from(batch);
   if (items == nullptr) return nullptr;
@@ -36,7 +52,7 @@ FutureObject* CallBackend::make_request(PyTypeObject* type, EngineObject* engine
   if (PyTuple_GET_SIZE(items) == 0) {
     future = make_future(type, engine, 0);
   } else if (engine->engine->closed()) {
-    raise_closed();
+    engine->backend->raise_closed();
   } else if (const NewCall made = make_call(items); made.call != nullptr) {
     made.call->request.size = static_cast<std::uint32_t>(PyTuple_GET_SIZE(items));
     future = make_future(type, engine, made.call, made.observers);

@@ -60,6 +60,10 @@ class Backend {
 
   // A new str: ": " and why the request has no answer, as far as that is known. nullptr with an exception set.
   virtual PyObject* obstacle(const FutureObject* future) const;
+  // Why the engine was closed, in the same form; empty: by close().
+  virtual PyObject* close_reason() const;
+  // Raises the StreamerClosed of a request to a closed engine. Returns nullptr.
+  PyObject* raise_closed() const;
 
   // What takes the batches of the engine, as a plural for error messages; nullptr: the Python threads in run_batches().
   virtual const char* workers() const = 0;

@@ -88,6 +88,15 @@ PyObject* raise_expired(FutureObject* future) {
   return nullptr;
 }
 
+PyObject* raise_dropped(FutureObject* future) {
+  PyObject* reason = future->engine->backend->close_reason();
+  if (reason == nullptr) return nullptr;
+  raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered%U",
+                static_cast<unsigned>(future->request->size), reason);
+  Py_DECREF(reason);
+  return nullptr;
+}
+
 }  // namespace
 
 PyObject* raise_refused(const Request& request) {
@@ -210,7 +219,6 @@ PyObject* take_result(FutureObject* future) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
     return nullptr;
   }
-  const auto items = static_cast<unsigned>(request.size);
   switch (request.outcome) {
     case Outcome::kAnswered:
       return put_in_order(future) ? Py_NewRef(future->value) : nullptr;
@@ -228,8 +236,7 @@ PyObject* take_result(FutureObject* future) {
             "StreamerClosed",
             "this request was made before the fork, so its answer is in the parent process: send it again here");
       }
-      return raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered",
-                           items);
+      return raise_dropped(future);
     case Outcome::kRefused:
       return raise_refused(request);
     case Outcome::kNone:

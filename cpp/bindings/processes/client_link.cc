@@ -40,6 +40,7 @@ class ClientLinkBackend final : public ProcessBackend {
   ClientLinkBackend(PyObject* object, EngineObject* engine, const char* address, const ipc::ClientLinkOptions& options)
       : ProcessBackend(static_cast<const ProcessBackend*>(engine->own_backend)->inline_items()),
         link(*engine->engine, address, options),
+        owner_returns_(options.owner_returns),
         object_(object),
         engine_(engine) {}
 
@@ -57,6 +58,8 @@ class ClientLinkBackend final : public ProcessBackend {
     const std::string reason = link.connect_error();
     return PyUnicode_FromFormat("%s%s", reason.empty() ? "" : ": ", reason.c_str());
   }
+
+  PyObject* close_reason() const override { return owner_returns_ ? PyUnicode_FromString("") : obstacle(nullptr); }
 
   bool watches_deadlines() const override { return true; }
 
@@ -77,6 +80,7 @@ class ClientLinkBackend final : public ProcessBackend {
     return yes;
   }
 
+  const bool owner_returns_;
   PyObject* const object_;  // borrowed
   EngineObject* const engine_;
 };
@@ -230,7 +234,8 @@ PyObject* client_link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) 
 PyMethodDef methods[] = {
     {"start", client_link_start, METH_NOARGS,
      "start($self)\n--\n\n"
-     "Connects if that is possible at once, and starts the thread that sends requests."},
+     "Connects if that is possible at once, and starts the thread that sends requests. Raises PermissionError if\n"
+     "another user's process listens there."},
     {"connect_error", client_link_connect_error, METH_NOARGS,
      "connect_error($self)\n--\n\n"
      "Why the last attempt to connect found no engine's process at the address; '': it found one."},

@@ -38,7 +38,7 @@ class ClientLink {
   ~ClientLink();  // stop()
 
   // Starts the thread. Never blocks. `connect_now`: tries once to connect before it returns; ignored if the owner does
-  // not return.
+  // not return. If the address is another user's, it throws std::system_error with EACCES, and starts nothing.
   void start(bool connect_now = false);
   // Ends the thread and the connection. Forwarded requests end as kClosed; queued requests stay. Blocks until the
   // thread has ended. Idempotent.

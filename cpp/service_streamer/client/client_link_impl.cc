@@ -27,7 +27,8 @@ void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
   if (stopped_ || thread_.joinable()) return;
   // If the owner does not return, a failure would close the engine before its first request.
-  if (connect_now && options_.owner_returns) connect(Clock::now());
+  if (connect_now && options_.owner_returns && !connect(Clock::now()))
+    throw std::system_error(std::make_error_code(std::errc::permission_denied), address_);
   thread_ = start_io_thread("streamer-client", [this] { run(); });
 }
 
@@ -123,20 +124,30 @@ void ClientLink::Impl::forward() {
   server_->attempt([&] { server_->send(make_submit(heads, payloads)); });
 }
 
-void ClientLink::Impl::connect(TimePoint now) {
+// Returns false if the address is another user's.
+bool ClientLink::Impl::connect(TimePoint now) {
+  std::error_code failure;
   try {
     server_ = std::make_unique<Peer>(poller_, kServerKey, connect_to(address_));
     server_->send(make_hello(Role::kClient));
   } catch (const std::system_error& error) {
+    failure = error.code();
     disconnect(Outcome::kLost);
     const bool no_listener =
-        error.code() == std::errc::connection_refused || error.code() == std::errc::no_such_file_or_directory;
+        failure == std::errc::connection_refused || failure == std::errc::no_such_file_or_directory;
+    if (no_listener && !options_.owner_returns) {
+      set_connect_error(
+          "the process that made the streamer has ended, and this one was forked from it; in a daemon, make the "
+          "streamer after the last fork");
+      close_engine();
+      return true;
+    }
     set_connect_error((no_listener ? "nothing listens at " : "cannot connect to ") + address_ + " (" +
-                      error.code().message() + ")");
-    if (no_listener && !options_.owner_returns) return close_engine();
+                      failure.message() + ")");
   }
   connect_at_ = now + back_off_;
   back_off_ = std::min(2 * back_off_, kMaxBackOff);
+  return failure != std::errc::permission_denied;
 }
 
 // Ends the requests that have waited too long for the first hello. Returns when to call it again.

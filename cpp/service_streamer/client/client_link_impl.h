@@ -42,7 +42,7 @@ class ClientLink::Impl {
   TimePoint forward_queued();
   void forward();
   bool wants_connection() { return has_reservation_ || pending_queries_.has_unsent(); }
-  void connect(TimePoint now);
+  bool connect(TimePoint now);
   TimePoint end_overdue(TimePoint now);
   void set_connect_error(std::string words) EXCLUDES(connect_error_mutex_) {
     MutexLock lock(connect_error_mutex_);

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._errors import StreamerError
-from .._messages import describe
+from .._messages import describe, is_missing_package
 from . import bench, ray_serve, redis_worker, serve, top, trace, tune
 from .logs import say
 from .options import CommandError
@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if the
-        arguments are wrong or an address is unusable, 130 after Ctrl-C. `tune` has 3, too.
+        arguments are wrong, a package is missing or an address is unusable, 130 after Ctrl-C.
+        `tune` has 3, too.
     """
     options = vars(_parser().parse_args(arguments))
     del options["command"]
@@ -32,12 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         say(str(error), error=True)
         return 2
+    except ImportError as error:
+        missing = is_missing_package(error)
+        say(str(error) if missing else f"{type(error).__name__}: {error}", error=True)
+        return 2 if missing else 1
     except KeyboardInterrupt:
         return 130  # as a shell says of SIGINT
     except BrokenPipeError:  # what reads the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (StreamerError, TypeError, ValueError, OSError, ImportError, AttributeError) as error:
+    except (StreamerError, TypeError, ValueError, OSError, AttributeError) as error:
         say(describe(error), error=True)
         return 1
 

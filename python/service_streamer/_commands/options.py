@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from .._options_file import OptionsFile
+from .._placement.machine import working_folder
 from .._placement.places import RULES
 
 Add = Callable[..., Any]
@@ -193,8 +193,9 @@ def find(name: str) -> Any:
 
 def look_in_working_folder() -> None:
     """Let modules be imported from the working folder."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    folder = working_folder()
+    if "" not in sys.path and folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def read_secret(path: str | None) -> bytes | None:

@@ -67,7 +67,8 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
         options: the options of the command.
 
     Raises:
-        CommandError: the extra ``hub`` is missing, or an option is not for this.
+        CommandError: an option is not for this.
+        ImportError: the extra ``hub`` is not installed.
     """
     own = (*HUB_OPTIONS, *PLACEMENT, WORKERS)
     given = {each: options.pop(each) for each in own if each in options}
@@ -82,10 +83,7 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
     if WORKERS in given:
         given["workers"] = given.pop(WORKERS)
     look_in_working_folder()
-    try:
-        return ModelHub.watch(name, **given)
-    except ImportError as error:
-        raise CommandError(str(error)) from None
+    return ModelHub.watch(name, **given)
 
 
 def serve_hub(
@@ -104,15 +102,12 @@ def serve_hub(
         raise CommandError(f"{name} is served at an address: give --http or --grpc HOST:PORT")
     if control_token_file is not None and monitor is None:
         raise CommandError("--control-token-file needs --monitor HOST:PORT")
-    try:
-        from ..server._http.front import BODY_LIMIT, HttpFront
-        from ..server._http.routes import Application
-        from ..server._serving import Front, serve
+    from ..server._http.front import BODY_LIMIT, HttpFront
+    from ..server._http.routes import Application
+    from ..server._serving import Front, serve
 
-        if grpc is not None:
-            from ..server._grpc.front import GrpcFront
-    except ImportError as error:
-        raise CommandError(str(error)) from None
+    if grpc is not None:
+        from ..server._grpc.front import GrpcFront
     from ..hub._memory import parse_bytes
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT

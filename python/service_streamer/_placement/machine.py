@@ -2,6 +2,8 @@
 
 A CPU is what Linux numbers: a hardware thread of a core. `os.sched_getaffinity` knows about cpusets
 of cgroups, and not about their quota.
+
+Also what every process should have, and some containers do not: /proc and a working folder.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
+from .._messages import see
+
 DEVICES = "/sys/devices/system"
+_PROC = "/proc/self"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,3 +136,29 @@ def _list(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
+
+
+def working_folder() -> str:
+    """Return the working folder of this process.
+
+    Raises:
+        FileNotFoundError: it was deleted. The message has the remedy.
+    """
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        text = "the working folder of this process was deleted: start it in one that stays"
+        raise FileNotFoundError(see(text, "no-proc-or-no-working-folder")) from error
+
+
+def own_proc(name: str) -> str:
+    """Return the path of what /proc has of this process.
+
+    Raises:
+        FileNotFoundError: /proc is not mounted. The message has the remedy.
+    """
+    path = os.path.join(_PROC, name)
+    if not os.path.exists(path):
+        text = f"{path} is not there: mount /proc in this container or chroot"
+        raise FileNotFoundError(see(text, "no-proc-or-no-working-folder"))
+    return path

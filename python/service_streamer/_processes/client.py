@@ -6,12 +6,14 @@ import dataclasses
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from .. import _core, _lifecycle
 from .._backend import join_in_background, make_engine, weakly
 from .._errors import RequestTimeout, StreamerClosed, StreamerError
+from .._messages import see
 from .._options import Options
 from .._waiting import callbacks
 from .._waiting.threads import original
@@ -32,6 +34,7 @@ class Client:
         options: of this client.
         address: of the owner.
         name: of the model, for messages. None: the address.
+        user: of the owner. None: it is not known yet.
         owner_returns: True: a new owner may listen at the address after the old one has ended;
             requests that were not forwarded wait for it. False: they raise `StreamerClosed`.
     """
@@ -39,11 +42,18 @@ class Client:
     remote = True
 
     def __init__(
-        self, options: Options, address: str, *, name: str | None = None, owner_returns: bool
+        self,
+        options: Options,
+        address: str,
+        *,
+        name: str | None = None,
+        owner_returns: bool,
+        user: int | None = None,
     ) -> None:
         self.address = address
         self.name = name or address
         self.owner_returns = owner_returns
+        self.user = user
         self.engine = make_engine(
             # The owner's engine forms the batches and refuses what would be late.
             dataclasses.replace(options, policy="greedy", slo=None),
@@ -129,11 +139,18 @@ class Client:
         return link
 
     def _start_link(self) -> _core.ClientLink:
+        if self.user not in (None, os.geteuid()):
+            raise _other_user(f"{self.name} was made by a process of user {self.user}")
         with self._lock:
             if self._link is None and not self._closed:
                 patience = FIRST_PATIENCE if self.owner_returns else math.inf
                 link = _core.ClientLink(self.engine, self.address, self.owner_returns, patience)
-                link.start()
+                try:
+                    link.start()
+                except PermissionError:
+                    raise _other_user(
+                        f"{self.address} belongs to the process of another user"
+                    ) from None
                 self._link = link
                 if self._closed:  # join() ran meanwhile and may not have seen the link
                     link.stop()
@@ -153,6 +170,16 @@ class Client:
             why = error or f"the process that owns the streamer ({self.address}) did not answer"
             raise StreamerError(f"no {what}: {why}")
         return answer
+
+
+def _other_user(who: str) -> StreamerError:
+    return StreamerError(
+        see(
+            f"{who}, and this is one of user {os.geteuid()}: only processes of the same user may "
+            "use a Streamer, so run all of them as one",
+            "the-streamer-of-another-user",
+        )
+    )
 
 
 def _nothing() -> None:

@@ -106,7 +106,11 @@ class WorkerControl(BaseStreamer[Item, Result, Piece]):
     def _backend_in_child(self) -> Backend:
         owner_returns = isinstance(self._peer, Client) and self._peer.owner_returns
         self._peer = Client(
-            self._options, self.address, name=self._peer.name, owner_returns=owner_returns
+            self._options,
+            self.address,
+            name=self._peer.name,
+            owner_returns=owner_returns,
+            user=self._peer.user,
         )
         return self._peer
 

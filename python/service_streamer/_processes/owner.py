@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,8 @@ class Processes:
         )
         self.address: str = self.server.address
         """where other processes connect"""
+        self.user: int | None = os.geteuid()
+        """the only user whose processes may connect"""
         starter = Starter(
             process_options.start_method,
             process_options.devices,

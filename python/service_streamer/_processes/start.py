@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from .._model import Model
 from .._pickle import main_has_no_file
 from .._placement import devices as _devices
+from .._placement import machine
 from .._placement.places import Placement
 from .._types import StartMethod
 from .._waiting.threads import original
@@ -172,7 +173,7 @@ def _closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
     """
     actions, beyond = [], []
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir(machine.own_proc("fd")):
         fd = int(name)
         try:
             if fd > 2 and os.get_inheritable(fd):
@@ -226,6 +227,7 @@ def _preparation(name: str) -> dict[str, Any]:
     """Return the preparation data of ``multiprocessing``: sys.path, main module, folder…"""
     from multiprocessing import spawn
 
+    machine.working_folder()  # the data has it
     data = spawn.get_preparation_data(name)
     data["authkey"] = bytes(data["authkey"])
     if main_has_no_file():

@@ -306,7 +306,8 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         the old process had accepted and not answered raise `WorkerLost`; new requests wait until
         their timeout. Before the process has answered this client for the first time, a request
         waits for 5 seconds at most. Then it raises `RequestTimeout`, and the message tells why. If
-        nothing listens at the address, the log does so at once.
+        nothing listens at the address, the log does so at once. If another user's process does, the
+        request raises `StreamerError` at once.
 
         Args:
             address: of the Streamer: a path, or "@name".

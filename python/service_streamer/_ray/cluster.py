@@ -12,16 +12,14 @@ from typing import Any, cast
 
 from .._core import __version__
 from .._errors import ClusterError, StreamerError
-from .._messages import describe, see
+from .._messages import describe, missing_package, see
 from .._waiting.threads import is_patched
 
 try:
     import ray
     from ray.exceptions import RayActorError
-except ImportError as error:
-    raise ImportError(
-        'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`'
-    ) from error
+except ImportError as _error:
+    raise missing_package(_error, "ray") from _error
 
 PACKAGE = "service_streamer "
 NAMESPACE = PACKAGE + __version__  # of the actors that other processes find

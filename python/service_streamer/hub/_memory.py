@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .. import _cuda
 from .._errors import StreamerError
 from .._messages import wrong_option
+from .._placement.machine import own_proc
 from .._processes.streamer import Streamer
 from .._streamer import BaseStreamer
 
@@ -104,7 +105,7 @@ def pss(pid: int) -> int:
 
 
 def _resident() -> int:
-    with open("/proc/self/status") as file:
+    with open(own_proc("status")) as file:
         return _kilobytes(file.read(), "VmRSS")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from .._errors import BrokerError, RequestTimeout
 from .._processes.streamer import Streamer
 from .._ray.streamer import RayStreamer
-from .._redis.client.backend import RedisClient
 from .._redis.explanation import is_silent
 from .._redis.protocol import CLAIM_AFTER
 from .._redis.streamer import RedisStreamer
@@ -16,6 +15,9 @@ from .._statistics.parts import StreamStats
 from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._waiting import greenlets
+
+if TYPE_CHECKING:  # it needs the extra `redis`
+    from .._redis.client.backend import RedisClient
 
 PATIENCE = 0.2  # s for the owner of a client's workers to say why none is ready
 
@@ -55,7 +57,7 @@ def of_client(streamer: RedisStreamer, without_workers: bool, share: float | Non
         without_workers: it needs no worker.
         share: as for `of_queue`.
     """
-    client = cast(RedisClient, streamer._backend)
+    client = cast("RedisClient", streamer._backend)
     try:
         stream = greenlets.call(client.own_queue)
     except BrokerError as error:

@@ -63,7 +63,7 @@ RayStreamer(sorted, 8)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode != 0
-    assert 'a RayStreamer needs Ray: `pip install "service-streamer-ng[ray]"`' in done.stderr
+    assert "the package ray is missing: pip install 'service-streamer-ng[ray]'" in done.stderr
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])

@@ -1,9 +1,12 @@
 """What `make docs` refuses in the pages that it has built."""
 
+import inspect
 import sys
 from pathlib import Path
 
 import pytest
+
+import service_streamer
 
 SITE = Path(__file__).parents[3] / "docs/_site"
 
@@ -55,3 +58,24 @@ def test_a_bad_link_is_a_fault(faults, body, fault):
 def test_a_style_that_loads_a_font_is_a_fault(faults):
     assert len(faults("", "src: url(https://example.org/font.woff2)")) == 1
     assert len(faults("", "@import 'https://example.org/a.css'")) == 1
+
+
+def signature(*defaults):
+    parameters = "".join(
+        f'<em class="sig-param"><span class="n"><span class="pre">{name}</span></span>'
+        f'<span class="default_value"><span class="pre">{default}</span></span></em>'
+        for name, default in defaults
+    )
+    return f'<dt class="sig sig-object py" id="service_streamer.batched">{parameters}</dt>'
+
+
+def test_a_signature_that_differs_from_its_function_is_a_fault(faults):
+    right = [
+        (each.name, "" if each.default is each.empty else repr(each.default))
+        for each in inspect.signature(service_streamer.batched).parameters.values()
+    ]
+    names, defaults = zip(*right, strict=True)
+    assert faults(signature(*right)) == []
+    moved = zip(names, [*defaults[1:], defaults[0]], strict=True)
+    for wrong in (moved, right[1:], [*right, ("_private", "None")]):
+        assert " has " in str(faults(signature(*wrong)))

@@ -12,27 +12,8 @@ from pathlib import Path
 from ports import reserve_port
 from waits import LONG, eventually
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
-ROOT = Path(__file__).parents[3]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-INSTALL = re.compile(r"^pip install.*\n?", re.MULTILINE)
-OURS = re.compile(r"\b(?P<name>service-streamer[\w-]*)(?:\[(?P<extras>[\w,-]+)\])?")
 PORTS = ("PORT", "FLASK_RUN_PORT", "UVICORN_PORT")
 """where gunicorn, Flask and uvicorn look for the port that is not on the command line"""
-
-
-def check_installs(text):
-    """The commands without ``pip install``, whose names and extras are those of pyproject.toml."""
-    for line in INSTALL.findall(text):
-        for found in OURS.finditer(line):
-            assert found["name"] == PROJECT["name"], line
-            for extra in (found["extras"] or "").split(","):
-                assert not extra or extra in PROJECT["optional-dependencies"], line
-    return INSTALL.sub("", text)
 
 
 def without_requests(text):

@@ -16,7 +16,8 @@ from pathlib import Path
 from unittest import SkipTest
 
 import yaml
-from page_programs import Programs, check_installs, without_requests
+from page_installs import check_installs, installed_by
+from page_programs import Programs, without_requests
 from scripts import PRELUDE, run_python
 from sybil import Region
 from sybil.document import Document
@@ -216,12 +217,21 @@ def closed_streamers():
 
 
 def run_page(path, folder, have, places):
-    """Run the snippets of a page, in an interpreter of its own if the page says so."""
-    if OWN_PROCESS in path.read_text():
+    """Run the snippets of a page, in an interpreter of its own if the page says so.
+
+    If the page says what to install, as each how-to page does, they have nothing else.
+    """
+    installed = installed_by(path.read_text())
+    how_to = path.parent.name == "how-to" and path.stem != "README"
+    assert installed or not how_to, f"{path} does not say what to install"
+    if installed or OWN_PROCESS in path.read_text():
         values = f"Path({str(path)!r}), Path({str(folder)!r}), {have!r}, {places!r}"
+        start = (
+            f"import page_installs\npage_installs.have_only({installed!r})\n" if installed else ""
+        )
         run_python(
             f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
-            f"page_snippets.run_here({values})"
+            f"{start}page_snippets.run_here({values})"
         )
     else:
         run_here(path, folder, have, places)

@@ -134,7 +134,7 @@ def test_without_optuna_the_extra_is_named(tune, monkeypatch):
         monkeypatch.delitem(sys.modules, f"service_streamer.tune.{name}", raising=False)
     code, _, err = tune("fast", "50ms")
     assert code == 2
-    assert 'optuna is missing: pip install "service-streamer-ng[tune]"' in err
+    assert "the package optuna is missing: pip install 'service-streamer-ng[tune]'" in err
 
 
 @pytest.mark.parametrize("slo", ["fast", "-5ms", "0", "50m"])

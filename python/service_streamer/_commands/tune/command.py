@@ -8,6 +8,7 @@ import math
 import os
 from typing import Any
 
+from ..._messages import missing_package
 from ..._placement.machine import cpu_count
 from ..options import CommandError, add_devices, new_parser
 from .trial import Job
@@ -136,7 +137,7 @@ def run(
     except ModuleNotFoundError as error:
         if str(error.name).split(".")[0] != "optuna":
             raise
-        raise CommandError('optuna is missing: pip install "service-streamer-ng[tune]"') from None
+        raise missing_package(error, "tune") from None
     tuning = Tuning(
         job, output, trials=trials, seed=seed, most_items=max_batch_size, most_workers=max_workers
     )
