@@ -9,9 +9,11 @@ from told import missing
 from waits import LONG, eventually
 
 import service_streamer.torch
-from service_streamer.hub import ModelLoadError, UnknownModel
+from service_streamer.hub import ModelHub, ModelLoadError, UnknownModel
 
 pytest.importorskip("watchfiles")
+
+from service_streamer.hub._versions import watching  # noqa: E402
 
 
 @pytest.fixture
@@ -366,6 +368,33 @@ def test_a_broken_model_toml_changes_nothing(folder, hub):
     (folder.model / "model.toml").write_text("model = ")
     eventually(lambda: "Invalid value" in error(hub))
     assert hub.predict("times", [1]) == [1]
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "with its parent"])
+def test_a_folder_that_is_made_again_is_noticed_without_polling(
+    folder, tmp_path, monkeypatch, request, how
+):
+    monkeypatch.setattr(watching, "ANYWAY", 3_600_000)  # only notifications
+    folder.root = tmp_path / "parent"
+    models = tmp_path / "parent" / "models"
+    models.mkdir(parents=True)
+    folder.model = models / "times"
+    shutil.copytree(tmp_path / "models" / "times", folder.model)
+    folder.add(1)
+    hub = ModelHub.watch(models)
+    request.addfinalizer(hub.close)
+    assert hub.predict("times", [1]) == [1]
+    gone = models.parent if how == "with its parent" else models
+    for number in (2, 3):  # and the new one is watched, too
+        new = tmp_path / f"new-{number}"
+        shutil.copytree(tmp_path / "models", new / "models")
+        if how == "renamed":
+            gone.rename(tmp_path / f"old-{number}")
+        else:
+            shutil.rmtree(gone)
+        (new if gone == models.parent else new / "models").rename(gone)
+        folder.add(number)
+        eventually(lambda number=number: "times" in hub and serving(hub) == number)
 
 
 def test_links_that_leave_the_folder_are_refused(folder, watched, tmp_path):
