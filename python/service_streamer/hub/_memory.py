@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -101,6 +103,20 @@ def pss(pid: int) -> int:
             return _kilobytes(file.read(), "Pss")
     except OSError:
         return 0
+
+
+def give_back() -> None:
+    """Give free memory back to the system. The allocators keep it otherwise.
+
+    Each thread that loads a model may have an arena of its own, which the next load may not use.
+    """
+    gc.collect()
+    cuda = _cuda.initialized()
+    if cuda is not None:
+        with contextlib.suppress(RuntimeError):  # an earlier error of CUDA
+            cuda.empty_cache()
+    with contextlib.suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _resident() -> int:
