@@ -106,15 +106,20 @@ def pss(pid: int) -> int:
 
 
 def give_back() -> None:
-    """Give free memory back to the system. The allocators keep it otherwise.
-
-    Each thread that loads a model may have an arena of its own, which the next load may not use.
-    """
+    """Find all free memory, and give it back to the system. The allocators keep it otherwise."""
     gc.collect()
     cuda = _cuda.initialized()
     if cuda is not None:
         with contextlib.suppress(RuntimeError):  # an earlier error of CUDA
             cuda.empty_cache()
+    trim()
+
+
+def trim() -> None:
+    """Give memory back that is free in the arenas of malloc. Other Python threads go on.
+
+    A load uses the arena of its thread, and the next load may have another one.
+    """
     with contextlib.suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -12,7 +12,7 @@ from ..._errors import RequestTimeout, StreamerClosed, StreamerError
 from ..._pipeline.request import Piece
 from ..._streamer import BaseStreamer
 from ..._waiting.timeouts import countdown
-from .. import _log
+from .. import _log, _memory
 from .._errors import ModelTooLarge, load_error
 from .._models import MOVING, State, Version
 from .._sharing.workers import SharedWorkers
@@ -138,6 +138,8 @@ class Loader(Budget):
                 version.leaving = None
                 version.earlier_requests += streamer._engine.stats()["submitted"]
             del streamer  # frees the model, before another one is measured
+            if not version.spec.in_processes:
+                _memory.trim()
             with self.lock:
                 version.state = State.UNLOADED
                 self._free(version)
