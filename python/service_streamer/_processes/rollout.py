@@ -114,9 +114,7 @@ class Rollout:
             slot.revive(self._clock())
         return restart
 
-    def _advance(
-        self, restart: Restart, start: Callable[[Slot, Version], Worker | None]
-    ) -> None:
+    def _advance(self, restart: Restart, start: Callable[[Slot, Version], Worker | None]) -> None:
         if self._has_successor():
             return
         behind = self.next_slot()

@@ -131,7 +131,9 @@ class ModelHandle(Inspection, Requests):
             try:
                 return greenlets.call(self._loader.wait, version, left())  # type: ignore[no-any-return]
             except RequestTimeout:
-                raise RequestTimeout(f"model {version.name} was not loaded within {limit} s") from None
+                raise RequestTimeout(
+                    f"model {version.name} was not loaded within {limit} s"
+                ) from None
             except ModelLoadError:
                 substitute = self._alias.version
                 if substitute is version or substitute.state is State.FAILED:

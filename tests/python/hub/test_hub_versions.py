@@ -13,7 +13,7 @@ from service_streamer.hub import ModelHub, ModelLoadError, UnknownModel
 
 pytest.importorskip("watchfiles")
 
-from service_streamer.hub._versions import watching  # noqa: E402
+from service_streamer.hub._versions import watching
 
 
 @pytest.fixture
