@@ -53,8 +53,8 @@ struct Arrivals {
 };
 
 // If the broker's clock was stepped forward, the estimate of a client is old until it is refreshed. So the times in its
-// message are too early. The id has the time at which the broker got the message. Not for signed messages: one that is
-// sent again by somebody else must stay late.
+// message are too early. The id has the time at which the broker got the message. Not for signed messages: one that
+// another sender has recorded must stay late.
 void correct(RequestHead& head, std::string_view id) {
   constexpr std::int64_t kStep = 1000;  // ms; less may be the way to the broker
   std::int64_t appended = 0;
@@ -62,7 +62,8 @@ void correct(RequestHead& head, std::string_view id) {
   std::from_chars(id.data(), id.data() + id.size(), appended);
   if (__builtin_sub_overflow(appended, head.sent, &behind) || behind <= kStep) return;
   head.sent = appended;
-  if (head.deadline != 0 && __builtin_add_overflow(head.deadline, behind, &head.deadline)) head.deadline = 0;
+  std::int64_t deadline = head.deadline;
+  if (deadline != 0 && !__builtin_add_overflow(deadline, behind, &deadline)) head.deadline = deadline;
 }
 
 // Adds an entry to the arrivals, or to `odd`. Leaves out entries that are here already.
