@@ -298,6 +298,7 @@ void ClientLink::Impl::shut_down() {
   if (std::exchange(has_reservation_, false)) engine_.decline();
   pending_queries_.close();
   disconnect(Outcome::kClosed);
+  poller_.close();
 }
 
 }  // namespace service_streamer::ipc

@@ -142,6 +142,7 @@ void Server::Impl::shut_down() {
   if (!address_.starts_with('@')) unlink(address_.c_str());
   workers_.stop();
   clients_.stop();
+  poller_.close();
   MutexLock lock(mutex_);
   stopping_ = true;
   new_workers_.clear();

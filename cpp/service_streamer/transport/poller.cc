@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 namespace service_streamer::ipc {
 namespace {
@@ -40,8 +41,9 @@ Poller::Poller() : epoll_(open_epoll()), waiter_(WaiterPool::acquire_with_event(
   control(epoll_.get(), EPOLL_CTL_ADD, event_, kWakeKey, EPOLLIN | EPOLLET);
 }
 
-Poller::~Poller() {
-  WaiterPool::release_with_event(waiter_);
+void Poller::close() {
+  if (std::exchange(event_, -1) >= 0) WaiterPool::release_with_event(waiter_);
+  epoll_.reset();
 }
 
 void Poller::watch(int fd, std::uint64_t key, std::uint32_t events) {

@@ -11,15 +11,18 @@
 namespace service_streamer::ipc {
 
 // The epoll of an IO thread. The thread sleeps on descriptors and on a waiter, which the engine and other threads wake.
-// One thread uses a poller. Any thread may wake the parker of waiter(), also after the poller is destroyed.
+// One thread uses a poller. Any thread may wake the parker of waiter(), also after the poller is closed or destroyed.
 class Poller {
  public:
   Poller();  // throws std::system_error when no descriptor is left
-  ~Poller();
+  ~Poller() { close(); }
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
   Waiter& waiter() const { return waiter_; }
+
+  // Gives back the descriptors. The thread must not sleep any more. Idempotent.
+  void close();
 
   // Descriptors have keys, not pointers, because an event may be stale. Always call forget() before close(): a forked
   // child may have a duplicate, and epoll would go on reporting it. watch() and change() throw std::system_error.
@@ -39,7 +42,7 @@ class Poller {
   bool take_wake() { return waiter_.parker.end_sleep(); }
 
  private:
-  const FileDescriptor epoll_;
+  FileDescriptor epoll_;
   int event_ = -1;
   Waiter& waiter_;
   std::vector<Event> ready_;

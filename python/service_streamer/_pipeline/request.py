@@ -85,6 +85,7 @@ class Piece:
         except IndexError:
             return None
         self._call = None  # the caller may keep the future of the request
+        self.request.piece_ended()
         if self._free is not None:
             self._free()
         return batch
@@ -103,7 +104,7 @@ class StagedRequest:
         TypeError: `batch` is not a sequence of items.
     """
 
-    __slots__ = ("_stages", "ended", "pieces", "priority", "tenant")
+    __slots__ = ("_left", "_stages", "ended", "pieces", "priority", "tenant")
 
     def __init__(
         self, batch: Any, priority: int, tenant: str | None, piece_size: int, stages: int
@@ -111,6 +112,8 @@ class StagedRequest:
         items = _core.item_list(batch)
         starts = range(0, len(items), piece_size) if items else (0,)
         self.pieces = [Piece(self, items[start : start + piece_size]) for start in starts]
+        """those that may be cancelled; none once all have ended, for they refer to the request"""
+        self._left = [None] * len(self.pieces)  # one for each that has not ended; pop() is atomic
         self.priority = priority
         self.tenant = tenant
         self.ended = False
@@ -119,8 +122,15 @@ class StagedRequest:
     def end(self) -> None:
         """Cancel what is under way: the request has ended."""
         self.ended = True
-        for piece in self.pieces:
+        pieces, self.pieces = self.pieces, []
+        for piece in pieces:
             piece.end()
+
+    def piece_ended(self) -> None:
+        """Count the end of a piece."""
+        self._left.pop()
+        if not self._left:
+            self.pieces = []
 
     def cancel(self) -> bool:
         """Return False if workers of the last stage have all the rest. Else take some of it out."""

@@ -21,7 +21,7 @@ from .init_failure import InitFailure
 from .log import Log
 from .process import Process, wait_for_all
 from .rollout import Rollout
-from .slots import STABLE_AFTER, Slot, State, Worker
+from .slots import FIRST_DELAY, STABLE_AFTER, Slot, State, Worker
 from .start import Start, Version
 
 MAX_ATTEMPTS = 5  # to load the model, in a row, in one slot
@@ -72,14 +72,7 @@ class Pool:
         self.slots = [Slot(index) for index in range(worker_num)]
         self.workers: dict[int, Worker] = {}
         """by the number that the server gave them, until their connection is closed"""
-        self.rollout = Rollout(
-            version,
-            self.slots,
-            self.workers,
-            start=self._start_worker,
-            retire=self._retire,
-            clock=clock,
-        )
+        self.rollout = Rollout(version, self.slots, self.workers, clock)
         self.on_death: Callable[[], object] | None = None
         """see `Supervisor.share`"""
         self.failure: InitFailure | None = None
@@ -103,6 +96,10 @@ class Pool:
             for worker in (slot.successor, slot.worker):
                 self._retire(worker)
 
+    def advance(self) -> None:
+        """Take the steps of a restart that are possible now."""
+        self.rollout.advance(self._start_worker, self._retire)
+
     def start_due(self) -> None:
         """Start a worker in each empty slot whose start time has come."""
         now = self._clock()
@@ -124,7 +121,8 @@ class Pool:
             started = self._start(slot.index, len(self.slots), self._batch_size, version)
         except Exception as error:  # an OSError, such as a lack of memory, may be temporary
             why = InitFailure(describe(error))
-            self._could_not_load(slot, version, why, passing=isinstance(error, OSError))
+            passing = isinstance(error, OSError)
+            self._could_not_load(slot, version, why, sudden=passing, passing=passing)
             return None
         with descriptors.no_fork:
             socket = descriptors.release(started.socket)
@@ -206,7 +204,8 @@ class Pool:
         if state is State.STARTING:
             how = f"worker process {process.pid} {process.describe()} while loading its model"
             # A shared worker had no model yet.
-            self._could_not_load(slot, worker.version, InitFailure(how), passing=self._shared)
+            why = InitFailure(how)
+            self._could_not_load(slot, worker.version, why, sudden=True, passing=self._shared)
         elif state is State.READY:
             how = "was killed: hang timeout" if hung else process.describe()
             slot.lost = process.pid
@@ -241,11 +240,31 @@ class Pool:
     # ------------------------------------------------------- a model that cannot load
 
     def _could_not_load(
-        self, slot: Slot, version: Version, why: InitFailure, passing: bool = False
+        self,
+        slot: Slot,
+        version: Version,
+        why: InitFailure,
+        *,
+        sudden: bool = False,
+        passing: bool = False,
     ) -> None:
+        """Try again later, or give up.
+
+        Args:
+            slot, version: of the worker.
+            why: the reason.
+            sudden: the model has raised no exception, so the first failure ends no request.
+            passing: it does not count as a failed attempt of the model.
+        """
+        first = sudden and not slot.attempts
         restart = self.rollout.current
         if restart is not None and version is restart.version is not self.rollout.version:
-            self.rollout.end(why.with_note("the old workers stay").error())
+            slot.attempts = int(first)
+            if first:
+                slot.start_at = self._clock() + FIRST_DELAY
+                self._log.could_not_load(slot, why, final=False)
+            else:
+                self.rollout.end(why.with_note("the old workers stay").error())
             return
         if slot not in self.slots:
             return  # the slot was removed by resize()
@@ -264,7 +283,7 @@ class Pool:
                 slot.given_up = why
             self._log.could_not_load(slot, why, final=True)
             self.rollout.end(why.error())
-        if not (passing and self._shared):
+        if not first and not (passing and self._shared):
             self._announce(why)
 
     def _announce(self, why: InitFailure) -> None:
@@ -302,3 +321,6 @@ class Pool:
         for process in late:
             process.kill()
         wait_for_all(late, time.monotonic() + GRACE)
+        self.workers.clear()
+        for slot in self.slots:  # they refer to each other, and would stay until a collection
+            slot.worker = slot.successor = None

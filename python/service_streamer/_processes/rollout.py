@@ -32,19 +32,16 @@ class Rollout:
         version: of the first workers.
         slots: of the pool.
         workers: of the pool, including those that are leaving.
-        start: starts a worker in a slot.
-        retire: retires a worker; does nothing for None.
         clock: returns the time in seconds.
     """
+
+    # It does not refer to the pool: that cycle would keep a closed streamer until a collection.
 
     def __init__(
         self,
         version: Version,
         slots: list[Slot],
         workers: dict[int, Worker],
-        *,
-        start: Callable[[Slot, Version], Worker | None],
-        retire: Callable[[Worker | None], None],
         clock: Callable[[], float],
     ) -> None:
         self.version = version
@@ -54,8 +51,6 @@ class Rollout:
         self._newest: Restart | None = None
         self._slots = slots
         self._workers = workers
-        self._start = start
-        self._retire = retire
         self._clock = clock
 
     def request(self, version: Version) -> Restart:
@@ -69,11 +64,20 @@ class Rollout:
         restart = self._newest
         return self.version if restart is None or restart.error is not None else restart.version
 
-    def advance(self) -> None:
-        """Take all steps that are possible now. Never blocks."""
+    def advance(
+        self,
+        start: Callable[[Slot, Version], Worker | None],
+        retire: Callable[[Worker | None], None],
+    ) -> None:
+        """Take all steps that are possible now. Never blocks.
+
+        Args:
+            start: starts a worker in a slot.
+            retire: retires a worker; does nothing for None.
+        """
         while self.current is not None or self._queued:
-            restart = self.current or self._begin(self._queued.popleft())
-            self._advance(restart)
+            restart = self.current or self._begin(self._queued.popleft(), retire)
+            self._advance(restart, start)
             if not restart.done:
                 break
 
@@ -99,24 +103,24 @@ class Rollout:
     def _has_successor(self) -> bool:
         return any(slot.successor is not None for slot in self._slots)
 
-    def _begin(self, restart: Restart) -> Restart:
+    def _begin(self, restart: Restart, retire: Callable[[Worker | None], None]) -> Restart:
         self.current = restart
         if any(slot.is_ready() for slot in self._slots):
             return restart
         # No worker of the old version is ready, so all can be replaced at once.
         self.version = restart.version
         for slot in self._slots:
-            self._retire(slot.worker)
+            retire(slot.worker)
             slot.revive(self._clock())
         return restart
 
-    def _advance(self, restart: Restart) -> None:
+    def _advance(self, restart: Restart, start: Callable[[Slot, Version], Worker | None]) -> None:
         if self._has_successor():
             return
         behind = self.next_slot()
         if behind is not None:
             if behind.start_at <= self._clock():
-                behind.successor = self._start(behind, restart.version)
+                behind.successor = start(behind, restart.version)
             return
         for slot in self._slots:
             if slot.given_up is not None:

@@ -150,7 +150,7 @@ class Supervisor:
         try:
             while not pool.finishing:
                 pool.resize(self._worker_num)
-                pool.rollout.advance()
+                pool.advance()
                 pool.start_due()
                 self._started = True
                 self.changed.notify()

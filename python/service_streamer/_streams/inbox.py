@@ -182,6 +182,7 @@ class Inbox:
         self.pieces.clear()
         if self._future is not None:
             self._future._abandon()
+        self.on_taken = self._future = None  # the writer and the future refer to the inbox
 
     @property
     def complete(self) -> bool:

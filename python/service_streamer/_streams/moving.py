@@ -230,6 +230,11 @@ class Link:
             self._mover.forget(self._socket)
             self._socket.close()
         self._on_closed()
+        self._on_message = self._on_closed = _nothing  # they refer to the link
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing: the connection is closed."""
 
 
 _mover: Mover | None = None

@@ -85,7 +85,8 @@ class Forwarding:
         try:
             streamer = self.wait_in(version, piece)
         except Exception as error:
-            if version.dropped and piece.request.alias.version is not version:  # type: ignore[attr-defined]
+            moved = piece.request.alias.version is not version  # type: ignore[attr-defined]
+            if moved and (version.dropped or version.is_broken):
                 self.enter(piece)  # another version has taken over meanwhile
             else:
                 piece.fail(error)

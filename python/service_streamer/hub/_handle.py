@@ -9,15 +9,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _options
-from .._errors import StreamerClosed, StreamerError
+from .._errors import RequestTimeout, StreamerClosed, StreamerError
 from .._future import Future
 from .._requests import Requests
 from .._types import Items
 from .._waiting import greenlets
+from .._waiting.timeouts import countdown
+from ._errors import ModelLoadError
 from ._inspection import Inspection
 from ._loading.loader import Loader
 from ._lobby import Lobby, LobbyRequest
-from ._models import Alias
+from ._models import Alias, State
 from ._sharing.streamer import SharedStreamer
 
 if TYPE_CHECKING:
@@ -122,9 +124,20 @@ class ModelHandle(Inspection, Requests):
             StreamerClosed: the hub is closed.
         """
         limit = _options.timeout("timeout", timeout)
-        version = self._alias.version
-        self._loader.load(version)
-        greenlets.call(self._loader.wait, version, limit)
+        left = countdown(limit)
+        while True:
+            version = self._alias.version
+            self._loader.load(version)
+            try:
+                return greenlets.call(self._loader.wait, version, left())  # type: ignore[no-any-return]
+            except RequestTimeout:
+                raise RequestTimeout(
+                    f"model {version.name} was not loaded within {limit} s"
+                ) from None
+            except ModelLoadError:
+                substitute = self._alias.version
+                if substitute is version or substitute.state is State.FAILED:
+                    raise
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Do nothing: the hub closes its models. `ModelHub.unload` closes one of them."""

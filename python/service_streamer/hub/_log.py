@@ -43,6 +43,13 @@ def serves(version: Version) -> None:
     _logger.info("model %s serves now", version.name, extra=_about(version))
 
 
+def replaced(version: Version, substitute: Version) -> None:
+    """Log that an older version serves, because this one cannot be loaded."""
+    text = "model %s cannot be loaded; %s serves in its place"
+    about = {**_about(version), "serving": substitute.number}
+    _logger.error(text, version.name, substitute.name, extra=about)
+
+
 def not_observed(version: Version, error: Exception) -> None:
     """Log that the metrics of a version cannot be kept."""
     about = {**_about(version), "error": str(error)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -102,6 +104,25 @@ def pss(pid: int) -> int:
             return _kilobytes(file.read(), "Pss")
     except OSError:
         return 0
+
+
+def give_back() -> None:
+    """Find all free memory, and give it back to the system. The allocators keep it otherwise."""
+    gc.collect()
+    cuda = _cuda.initialized()
+    if cuda is not None:
+        with contextlib.suppress(RuntimeError):  # an earlier error of CUDA
+            cuda.empty_cache()
+    trim()
+
+
+def trim() -> None:
+    """Give memory back that is free in the arenas of malloc. Other Python threads go on.
+
+    A load uses the arena of its thread, and the next load may have another one.
+    """
+    with contextlib.suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _resident() -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
-from ._errors import ModelLoadError
+from ._errors import ModelLoadError, NoRoomForModel
 from ._memory import Size
 from ._sharing.streamer import SharedStreamer
 from ._spec import ModelSpec
@@ -32,6 +32,8 @@ class State(enum.Enum):
 
 
 MOST_DEATHS = 2  # of shared workers, after which a model gets a process of its own
+
+MOST_ATTEMPTS = 5  # without a request and without a change of its files
 
 MOVING = (State.LOADING, State.DRAINING)
 """the states that end by themselves"""
@@ -78,6 +80,10 @@ class Version:
         """failed ones, since the last that did not fail"""
         self.retry_at = 0.0
         """monotonic time of the next attempt after a failure"""
+        self.stamp: int | None = None
+        """changes with the files of its folder"""
+        self.tried_stamp: int | None = None
+        """the stamp at the last attempt to load it"""
         self.evicted_at: float | None = None
         self.warned_at: float | None = None
         self.reloads = 0
@@ -103,6 +109,26 @@ class Version:
     def is_apart(self) -> bool:
         """True if it must not share a worker process any more."""
         return self.worker_deaths >= MOST_DEATHS
+
+    @property
+    def is_broken(self) -> bool:
+        """True if its last load has failed, also while the next one is under way.
+
+        A lack of room is no fault of the version.
+        """
+        return self.error is not None and not isinstance(self.error, NoRoomForModel)
+
+    @property
+    def is_due(self) -> bool:
+        """True if its last load has failed, and the pause before the next one is over."""
+        return self.state is State.FAILED and time.monotonic() >= self.retry_at
+
+    @property
+    def may_try_again(self) -> bool:
+        """True if it is time for another attempt after a failure, also without a request."""
+        if self.state is State.FAILED and self.stamp != self.tried_stamp:
+            return self.is_due or self.attempts == 1  # a copy is not complete at its first change
+        return self.is_due and self.attempts < MOST_ATTEMPTS
 
     def let_wait(self, piece: Piece) -> None:
         """Add a request for the streamer of the next load."""
@@ -167,6 +193,10 @@ class Model:
         self.file: ModelFile | None = None
         self.folders: dict[int, Path] = {}
         """of the complete versions"""
+        self.stamps: dict[int, int] = {}
+        """of their files"""
+        self.order: list[int] = []
+        """the versions that may serve, the best one first"""
         self.wanted: set[int] = set()
         """the versions that the policy or a label asks for"""
         self.candidate: Version | None = None
@@ -188,9 +218,29 @@ class Model:
         return None if version is None or version.dropped else version
 
     def earlier(self) -> list[int]:
-        """Return the versions that served before and may serve again, the last one first."""
+        """Return the versions to go back to, the best one first.
+
+        Those that served before, the last one first, and then the older ones in the folder.
+        """
         known = self.folders.keys() - self.rejected
-        return [number for number in reversed(self.history) if number in known]
+        found = dict.fromkeys(number for number in reversed(self.history) if number in known)
+        serving = -1 if self.serving is None else self.serving.version.number
+        for number in sorted(known, reverse=True):
+            version = self.versions.get(number)
+            if number < serving and (version is None or not version.is_broken):
+                found[number] = None
+        return list(found)
+
+    def degraded(self) -> str | None:
+        """Return why a better version does not serve in place of this one; None: there is none."""
+        serving = None if self.serving is None else self.serving.version
+        for number in self.order:
+            version = self.versions.get(number)
+            if version is serving or version is None:
+                break
+            if version.error is not None:
+                return str(version.error)
+        return None
 
     def forget(self, version: Version) -> None:
         """Remove a version. A new one may have its number already."""
@@ -217,4 +267,5 @@ class Model:
             error=self.error or None,
             canary=None if self.canary is None else self.canary.status(),
             earlier=next(iter(self.earlier()), None),
+            degraded=self.degraded(),
         )

@@ -69,6 +69,8 @@ class ModelStatus:
     """the present canary, or the last one"""
     earlier: int | None = None
     """the version that `ModelHub.rollback` goes back to; None: there is none"""
+    degraded: str | None = None
+    """why a newer version does not serve in place of the present one; None: there is none"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,6 +35,7 @@ MODEL_COUNTERS = (
 MODEL_GAUGES = (
     Family("model_state", "1 for the state of a version of a model, 0 for the others.", ("state",)),
     Family("model_serving", "1 if requests without a version or label go to the version."),
+    Family("model_degraded", "1 if it serves because a newer version cannot be loaded."),
     Family("model_waiting_requests", "Requests that wait until the version is loaded."),
     Family("model_memory_bytes", "Host memory of a version that is loaded."),
     Family("model_gpu_memory_bytes", "GPU memory of a version that is loaded."),

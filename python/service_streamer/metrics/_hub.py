@@ -187,9 +187,12 @@ def _entry_of(hub: str, version: Version, streamer: BaseStreamer) -> Entry:
 def _record(version: Version, uptime: float) -> Record:
     serving, size = version.model.serving, version.size
     states = type(version.state)
+    serves = serving is not None and serving.version is version
+    degraded = serves and version.model.degraded() is not None
     gauges: Values = {
         "model_state": {each.value: float(each is version.state) for each in states},
-        "model_serving": {"": float(serving is not None and serving.version is version)},
+        "model_serving": {"": float(serves)},
+        "model_degraded": {"": float(degraded)},
         "model_waiting_requests": {"": sum(not each.request.ended for each in version.waiting)},
     }
     if version.holds_room and size is not None:

@@ -85,4 +85,7 @@ class HubTarget:
                 )
         if failed:
             parts.append(f"{failed} cannot be loaded")
+        models = list(self.hub._models.values())
+        if degraded := [each.name for each in models if each.degraded() is not None]:
+            parts.append(f"degraded: {', '.join(degraded)}")
         return ", ".join(parts) + "."

@@ -11,7 +11,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, RequestTimeout, StreamerClosed
-from service_streamer.hub import ModelLoadError, ModelSpec, _forwarding
+from service_streamer.hub import ModelLoadError, ModelSpec, _forwarding, _memory
 from service_streamer.hub._loading import loader as _loader
 from service_streamer.hub._loading.jobs import Jobs
 
@@ -211,3 +211,17 @@ def test_a_job_that_raises_stops_no_other(monkeypatch):
     assert done.wait(LONG)
     assert jobs.wait_ended(LONG)
     assert isinstance(told[0], ZeroDivisionError)
+
+
+def test_each_unloaded_model_of_this_process_gives_its_memory_back(hubs, factories, monkeypatch):
+    trims = []
+    monkeypatch.setattr(_memory, "trim", lambda: trims.append(None))
+    models = {"here": factories(), "there": ModelSpec(double, batch_size=8, processes=True)}
+    hub = hubs(models)
+    for count in range(1, 4):
+        hub.load("here", LONG)
+        hub.unload("here")
+        assert len(trims) == count
+    hub.load("there", LONG)
+    hub.unload("there")  # its processes have ended
+    assert len(trims) == 3

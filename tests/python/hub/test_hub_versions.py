@@ -9,9 +9,11 @@ from told import missing
 from waits import LONG, eventually
 
 import service_streamer.torch
-from service_streamer.hub import ModelLoadError, UnknownModel
+from service_streamer.hub import ModelHub, ModelLoadError, UnknownModel
 
 pytest.importorskip("watchfiles")
+
+from service_streamer.hub._versions import watching
 
 
 @pytest.fixture
@@ -85,6 +87,155 @@ def test_a_version_that_cannot_be_loaded_never_takes_over(folder, hub, caplog):
     folder.add(3)
     eventually(lambda: serving(hub) == 3)
     assert hub.predict("times", [1]) == [3]
+
+
+MANAGED = {"model": "hub_models:Multiply", "options": 'batch_size = 8\nmp_start_method = "fork"'}
+SHARED = {"model": "hub_models:Multiply"}
+KINDS = {"a function": ({}, {}), "processes": (MANAGED, {}), "shared": (SHARED, {"workers": 1})}
+
+
+@pytest.mark.parametrize("load", ["first_request", "start"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_restart_the_newest_version_that_loads_serves(folder, watched, kind, load):
+    model, options = KINDS[kind]
+    for number, factor in ((3, None), (4, None), (5, "many"), (6, "more")):
+        folder.add(number, factor)
+    folder.configure(f"load = {load!r}", **model)
+    hub = watched(**options)
+    if load == "start":
+        eventually(lambda: not hub._unready())
+    assert hub.predict("times", [1], timeout=LONG) == [4]
+    hub.load("times", LONG)
+    status = hub.status()["times"]
+    assert (status.serving, status.earlier) == (4, 3)
+    assert "invalid literal for int() with base 10: 'more'" in status.degraded
+    assert {number: each.state for number, each in status.versions.items()} == {
+        4: "ready",
+        5: "failed",
+        6: "failed",
+    }
+    assert hub.predict("times@4", [1]) == [4]
+    with pytest.raises(ModelLoadError, match="'many'"):
+        hub.predict("times@5", [1])
+    folder.add(7)
+    eventually(lambda: serving(hub) == 7)
+    assert hub.status()["times"].degraded is None
+
+
+def test_requests_of_all_sorts_that_wait_get_the_version_that_loads(folder, watched, threads):
+    folder.add(3, gate=True)
+    folder.add(4, factor="many")
+    hub = watched()
+    calls = [lambda: hub.predict("times", [1]), lambda: hub.submit("times", [1]).result(LONG)]
+    calls += [lambda: hub.load("times", LONG), lambda: hub["times"].wait_ready(LONG)]
+    for call in calls:
+        threads.run(call)
+    eventually(lambda: state(hub, 3) == "loading")
+    assert hub.status()["times"].versions[3].error is None
+    GATE.set()
+    assert threads.join() == [[3], [3], None, None]
+
+
+def test_if_no_version_loads_the_error_is_that_of_the_newest(folder, watched):
+    folder.add(3, factor="few")
+    folder.add(4, factor="many")
+    hub = watched()
+    for _ in range(2):
+        with pytest.raises(ModelLoadError, match=r"times@4 cannot be loaded.*'many'"):
+            hub.predict("times", [1])
+    with pytest.raises(ModelLoadError, match=r"'few'|'many'"):
+        hub.load("times", LONG)
+    folder.add(2)  # an older one is as good
+    eventually(lambda: serving(hub) == 2)
+    assert hub.predict("times", [1]) == [2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "serves", "versions"),
+    [("latest:2", 4, {3, 4, 5}), ("latest:9", 4, {2, 3, 4, 5}), ("pinned:5", None, {5})],
+)
+def test_policies_with_a_version_that_cannot_be_loaded(folder, watched, policy, serves, versions):
+    for number in (2, 3, 4):
+        folder.add(number)
+    folder.add(5, factor="many")
+    folder.configure(f"policy = {policy!r}")
+    hub = watched()
+    if serves is None:  # a pinned version has no substitute
+        with pytest.raises(ModelLoadError, match="times@5"):
+            hub.predict("times", [1])
+    else:
+        assert hub.predict("times", [1]) == [serves]
+    assert set(hub.status()["times"].versions) == versions
+
+
+def test_of_two_new_versions_the_one_that_loads_takes_over(folder, hub):
+    hub.load("times")
+    (folder.model / "3").mkdir()  # incomplete, and noticed with the next one
+    folder.add(2)
+    eventually(lambda: serving(hub) == 2)
+    assert state(hub, 3) == "failed"
+    assert hub.rollback("times", LONG) == 1
+    assert hub.predict("times", [1]) == [1]
+
+
+def test_a_version_that_loaded_once_and_does_not_again_is_replaced(folder, watched):
+    folder.configure('load = "start"')
+    folder.add(1)
+    folder.add(2)
+    hub = watched()
+    assert hub.predict("times", [1]) == [2]
+    (folder.model / "2" / "factor").write_text("many")
+    hub.unload("times")
+    assert hub.predict("times", [1]) == [1]
+    (folder.model / "2" / "factor").write_text("7")
+    eventually(lambda: serving(hub) == 2)
+    assert hub.predict("times", [1]) == [7]
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_version_that_was_half_copied_is_tried_again_when_its_files_change(
+    folder, watched, earlier
+):
+    if earlier:
+        folder.add(1)
+    (folder.model / "2").mkdir()
+    hub = watched()
+    with pytest.raises(ModelLoadError, match="No such file"):
+        hub.load("times@2", LONG)
+    (folder.model / "2" / "factor").write_text("2")
+    eventually(lambda: serving(hub) == 2 and state(hub, 2) == "ready")
+    assert hub.predict("times", [1]) == [2]
+
+
+def test_other_models_do_not_suffer_from_one_without_a_version_that_loads(folder, watched):
+    folder.configure('load = "start"')
+    folder.add(1)
+    shutil.copytree(folder.model, folder.root / "models" / "broken")
+    (folder.root / "models" / "broken" / "1" / "factor").write_text("many")
+    hub = watched()
+    assert hub.predict("times", [1]) == [1]
+    eventually(lambda: "'many'" in hub._unready())
+    (folder.root / "models" / "broken" / "1" / "factor").write_text("3")
+    eventually(lambda: not hub._unready())
+    assert hub.predict("broken", [1]) == [3]
+
+
+def test_a_canary_that_cannot_be_loaded_is_tried_again_when_its_files_change(folder, watched):
+    folder.configure("policy = 'pinned:1'")
+    folder.add(1)
+    folder.add(2, factor="many")
+    hub = watched()
+    hub.load("times")
+    with pytest.raises(ModelLoadError, match="'many'"):
+        hub.canary("times", version=2, share=1.0)
+    assert hub.predict("times", [1]) == [1]
+    (folder.model / "2" / "factor").write_text("2")
+    hub.canary("times", version=2, share=1.0)
+    assert hub.predict("times", [1]) == [2]
+    assert hub.promote("times") == 2
+    (folder.model / "2" / "factor").write_text("many")
+    hub.unload("times")
+    assert hub.predict("times", [1]) == [1]  # the pinned one, in place of the promoted one
 
 
 def test_a_warm_up_that_raises_is_a_failure(folder, watched):
@@ -217,6 +368,33 @@ def test_a_broken_model_toml_changes_nothing(folder, hub):
     (folder.model / "model.toml").write_text("model = ")
     eventually(lambda: "Invalid value" in error(hub))
     assert hub.predict("times", [1]) == [1]
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "with its parent"])
+def test_a_folder_that_is_made_again_is_noticed_without_polling(
+    folder, tmp_path, monkeypatch, request, how
+):
+    monkeypatch.setattr(watching, "ANYWAY", 3_600_000)  # only notifications
+    folder.root = tmp_path / "parent"
+    models = tmp_path / "parent" / "models"
+    models.mkdir(parents=True)
+    folder.model = models / "times"
+    shutil.copytree(tmp_path / "models" / "times", folder.model)
+    folder.add(1)
+    hub = ModelHub.watch(models)
+    request.addfinalizer(hub.close)
+    assert hub.predict("times", [1]) == [1]
+    gone = models.parent if how == "with its parent" else models
+    for number in (2, 3):  # and the new one is watched, too
+        new = tmp_path / f"new-{number}"
+        shutil.copytree(tmp_path / "models", new / "models")
+        if how == "renamed":
+            gone.rename(tmp_path / f"old-{number}")
+        else:
+            shutil.rmtree(gone)
+        (new if gone == models.parent else new / "models").rename(gone)
+        folder.add(number)
+        eventually(lambda number=number: "times" in hub and serving(hub) == number)
 
 
 def test_links_that_leave_the_folder_are_refused(folder, watched, tmp_path):

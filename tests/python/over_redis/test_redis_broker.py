@@ -1,5 +1,6 @@
 """Connections to the broker, and its clock."""
 
+import contextlib
 import gc
 import socket
 import ssl
@@ -18,7 +19,7 @@ from redis.connection import SSLConnection
 
 from service_streamer import BrokerError
 from service_streamer._redis.connection.broker import Broker
-from service_streamer._redis.connection.clock import Clock
+from service_streamer._redis.connection.clock import DOUBTED_AGE, Clock
 from service_streamer._redis.connection.raw_connections import native_class
 from service_streamer._redis.protocol import Keys
 
@@ -136,3 +137,34 @@ def test_the_clock_is_asked_again_only_when_the_estimate_is_old(fake):
     for _ in range(3):
         broker.clock.refresh(connection)
     assert [command[0] for command in server.commands].count("TIME") == 1
+
+
+@pytest.mark.parametrize("step", [60_000, -60_000])
+@pytest.mark.parametrize("side", ["client", "worker"])
+def test_a_step_of_the_brokers_clock_lets_no_request_expire(make, workers, side, step):
+    worker, streamer = workers(), make()
+    assert streamer.predict([1], timeout=LONG) == [2]
+    session = streamer._backend._pair.sender._session
+    clock = (session.broker if side == "client" else worker.consumer.broker).clock
+    clock.ahead_ms -= step  # what a step leaves behind: an estimate that is off by as much
+    clock._estimated -= DOUBTED_AGE
+    for i in range(5):
+        assert streamer.predict([i], timeout=LONG) == [2 * i]
+    assert worker.counts.expired == 0
+    if (side, step) != ("client", -60_000):  # then deadlines are too late, which harms nobody
+        assert abs(clock.now_ms() - now_ms(session.broker)) < LONG * 1000
+
+
+def now_ms(broker):
+    with contextlib.closing(broker.connection()) as connection:
+        connection.connect()
+        seconds, micros = connection.execute("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def test_requests_that_are_dropped_as_late_are_logged(client, queue, workers, caplog):
+    _, (chunk,) = client.chunks([1])
+    client.post(client.message(chunk, deadline=1))
+    workers()
+    eventually(lambda: "dropped 1 requests whose deadline had passed" in caplog.text)
+    eventually(client.is_clean)

@@ -92,9 +92,19 @@ def test_a_constructor_that_waits_raises_and_leaves_nothing(process_journal):
     eventually(lambda: not any(is_alive(pid) for pid in process_journal.all()))
 
 
-@pytest.mark.parametrize("how", ["raise", "exit", "SIGKILL"])
-def test_a_model_that_loads_at_the_second_attempt(process_streamers, process_gate, tmp_path, how):
+@pytest.mark.parametrize("how", ["exit", "SIGKILL"])
+def test_the_only_worker_may_die_once_while_it_loads(
+    process_streamers, process_gate, tmp_path, how
+):
     streamer = process_streamers(Once, model_init_args=[tmp_path, how, process_gate])
+    future = streamer.submit([1])  # before the first attempt fails
+    process_gate.open()
+    streamer.wait_ready(LONG)
+    assert future.result(LONG) == [1]
+
+
+def test_a_model_that_loads_at_the_second_attempt(process_streamers, process_gate, tmp_path):
+    streamer = process_streamers(Once, model_init_args=[tmp_path, "raise", process_gate])
     future = streamer.submit([1])  # before the first attempt fails
     process_gate.open()
     assert isinstance(future.exception(LONG), WorkerInitError)

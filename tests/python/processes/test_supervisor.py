@@ -81,11 +81,27 @@ def test_one_that_cannot_load_its_model_fails_all_requests_at_once(fakes):
     assert fake.supervisor.wait_ready(0)
 
 
-def test_a_death_while_loading_is_told_with_its_cause(fakes):
+def test_the_second_death_in_a_row_while_loading_fails_all_requests_with_its_cause(fakes):
     fake = fakes(1)
     fake.dies(0)
+    assert fake.failures == []
+    assert not fake.supervisor.wait_ready(0)
+    fake.passes(slots.FIRST_DELAY)
+    fake.dies(1)
     (note,) = fake.failures
-    assert re.match("init: .*1000.*SIGSEGV", note)
+    assert re.match("init: .*1001.*SIGSEGV", note)
+
+
+def test_a_worker_that_dies_once_while_loading_fails_no_request(fakes):
+    fake = fakes(1)
+    for worker in (0, 2):
+        fake.dies(worker)
+        fake.passes(slots.FIRST_DELAY)
+        fake.ready(worker + 1)
+        fake.now += slots.STABLE_AFTER
+        fake.dies(worker + 1, had_batch=True)
+    assert fake.failures == []
+    assert fake.running == [0]
 
 
 def test_a_shared_worker_that_dies_while_it_starts_fails_no_request(fakes):
@@ -114,6 +130,8 @@ def test_a_process_that_cannot_be_started_is_tried_again(fakes):
     threads = Threads()
     threads.run(fake.supervisor.run)
     fake.settle()
+    assert fake.failures == []
+    fake.passes(slots.FIRST_DELAY)
     assert "Too many open files" in fake.failures[0]
     for _ in range(2 * pool.MAX_ATTEMPTS):  # that is not the model's fault
         fake.passes(slots.MAX_DELAY)

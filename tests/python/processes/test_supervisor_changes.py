@@ -111,6 +111,25 @@ def test_a_version_that_cannot_load_changes_nothing(fakes):
     assert fake.supervisor.wait_ready(0) is False  # the new one of the old version loads
 
 
+def test_a_successor_that_dies_while_it_loads_is_tried_again_once(fakes):
+    fake = fakes(1)
+    fake.ready(0)
+    rolled = roll(fake)
+    fake.dies(1)
+    assert fake.running == [0]
+    assert fake.timeouts[-1] == pytest.approx(slots.FIRST_DELAY)
+    fake.passes(slots.FIRST_DELAY)
+    fake.dies(2)
+    with pytest.raises(WorkerInitError, match="SIGSEGV"):
+        fake.supervisor.wait_restarted(rolled, 0)
+    rolled = roll(fake)
+    fake.dies(3)
+    fake.passes(slots.FIRST_DELAY)
+    fake.ready(4)
+    assert fake.supervisor.wait_restarted(rolled, 0)
+    assert fake.retired == [0]
+
+
 def test_a_proven_version_is_tried_again_where_it_fails(fakes):
     fake = fakes(2)
     fake.ready(0, 1)

@@ -78,6 +78,8 @@ def _name(full: str, room: int) -> str:
 
 def _marks(model: Mapping[str, Any], version: int) -> str:
     marks = ["serves"] if version == model["serving"] else []
+    if marks and model.get("degraded"):
+        marks.append("degraded")
     canary = model["canary"]
     if canary is not None and canary["ended"] is None and canary["version"] == version:
         marks.append("canary")

@@ -14,7 +14,7 @@ from ..._errors import BrokerError
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import original
 from ..connection.broker import Command, ResponseError
-from ..keys import RequestStream
+from ..keys import RequestStream, entry_time
 from ..protocol import FIELD
 from .session import ChunkId, Session, deletion, notice
 
@@ -156,8 +156,10 @@ class Sender:
         try:
             self._connection.connect()  # sets the clock
             self._session.connected_once = True
-            self._session.broker.clock.refresh(self._connection)
-            self._send()
+            clock = self._session.broker.clock
+            clock.refresh(self._connection)
+            if (entry := self._send()) is not None and clock.doubts(entry):
+                clock.confirm(self._connection)
         except (BrokerError, ResponseError) as reply:
             error = self._session.broker.describe(reply)
             if self._session.lost("sender", error):
@@ -172,8 +174,12 @@ class Sender:
             self._session.found("sender")
             self._backoff.reset()
 
-    def _send(self) -> None:
-        """Append the next chunks, and delete cancelled entries."""
+    def _send(self) -> int | None:
+        """Append the next chunks, and delete cancelled entries.
+
+        Returns:
+            The time of an entry, in ms on the broker's clock; None: there is none.
+        """
         session = self._session
         chunks = self._next_chunks()
         messages = self._messages(chunks)
@@ -185,6 +191,7 @@ class Sender:
         if any(some for _, some in messages):
             self._announce()
         replies = self._connection.pipeline(commands)
+        first = replies[0]
         del self._unconfirmed[: len(chunks)]
         del self._to_delete[: len(cancelled)]
         for stream, some in messages:
@@ -194,6 +201,7 @@ class Sender:
         if cancelled:
             with contextlib.suppress(BrokerError):  # the heartbeat of the worker finds them later
                 self._connection.pipeline(notice(session.keys, cancelled))
+        return entry_time(first) if isinstance(first, bytes) else None
 
     def _next_chunks(self) -> list[Chunk]:
         """Return the unconfirmed chunks for one round trip, limited by their bytes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ from ... import _core
 from ..._request_context import LONGEST, READER
 from ..._waiting.threads import original
 from .. import protocol
+from ..connection.broker import Connection
 from ..connection.clock import Clock
+from ..keys import entry_time
 from ..protocol import (
     REPLAY_LIMIT_MS,
     BadSignature,
@@ -25,6 +28,7 @@ from .commands import ReplyMessage
 
 _logger = logging.getLogger("service_streamer")
 
+LATE_INTERVAL = 60.0  # s between two log lines about requests that are dropped as late
 MAX_DELIVERIES = 3  # of an entry: one that was at so many workers that died is rejected
 
 
@@ -91,21 +95,30 @@ class Admission:
         self._name = name
         self.on_stream: Callable[[], object] | None = None
         """called before a request is submitted whose outputs are streamed"""
-        self._lock = original("_thread", "allocate_lock")()
+        self._lock = original("_thread", "allocate_lock")()  # guards the next two
         self._warned: set[str] = set()
+        self._late_logged = (0, -LATE_INTERVAL)  # how many were expired then, and when
 
-    def take(self, entries: list[Any]) -> AdmissionResult:
-        """Check new entries, [name, fields or None], and submit the valid ones."""
+    def take(self, entries: list[Any], connection: Connection) -> AdmissionResult:
+        """Check new entries, [name, fields or None], and submit the valid ones.
+
+        Args:
+            entries: of one stream.
+            connection: to ask for the broker's time if the estimate is doubted.
+        """
+        if entries and self._clock.doubts(entry_time(entries[-1][0])):
+            self._clock.confirm(connection)
         result = AdmissionResult()
-        self._take(self._open(entries, result), result)
+        self._take(self._open(entries, result), result, connection)
         return result
 
-    def take_claimed(self, entries: list[Any]) -> AdmissionResult:
+    def take_claimed(self, entries: list[Any], connection: Connection) -> AdmissionResult:
         """Do the same with claimed entries: [name, fields, previous consumer, deliveries]."""
         result = AdmissionResult()
         deliveries = {each[0]: each[3] for each in entries}
         opened = self._open([each[:2] for each in entries], result)
-        self._take([each for each in opened if deliveries[each[0]] < MAX_DELIVERIES], result)
+        known = [each for each in opened if deliveries[each[0]] < MAX_DELIVERIES]
+        self._take(known, result, connection)
         now = self._clock.now_ms()
         for entry in opened:
             if deliveries[entry[0]] < MAX_DELIVERIES:
@@ -131,13 +144,14 @@ class Admission:
                 result.done.append(entry_id)
         return opened
 
-    def _take(self, entries: list[Any], result: AdmissionResult) -> None:
+    def _take(self, entries: list[Any], result: AdmissionResult, connection: Connection) -> None:
         if self.on_stream is not None and any(_is_stream(fields) for _, fields in entries):
             self.on_stream()
+        odd, refused = self._submit(entries, result)
+        if odd and self._clock.confirm(connection):  # they may not be late
+            odd, more = self._submit(odd, result)
+            refused += more
         now = self._clock.now_ms()
-        oldest = now - REPLAY_LIMIT_MS if self._signer else -(2**63)
-        ahead = self._clock.ahead_ms
-        result.taken, result.items, odd, refused = self._leases.take_in(entries, ahead, now, oldest)
         unknown = "the request cannot be read: unknown format"
         refused += [(each, unknown) for each in odd if self._check(each, now, result)]
         for (entry_id, fields), note in refused:
@@ -149,6 +163,17 @@ class Admission:
             else:
                 self.counts.malformed += 1
                 self._warn_once("malformed", f"rejected a malformed request: {note}")
+        self._log_late()
+
+    def _submit(self, entries: list[Any], result: AdmissionResult) -> tuple[list[Any], list[Any]]:
+        """Submit the valid entries. Return the odd ones, and those that are refused for good."""
+        now = self._clock.now_ms()
+        oldest = now - REPLAY_LIMIT_MS if self._signer else -(2**63)
+        ahead = self._clock.ahead_ms
+        taken, items, odd, refused = self._leases.take_in(entries, ahead, now, oldest)
+        result.taken += taken
+        result.items += items
+        return odd, refused
 
     def _check(self, entry: Any, now: int, result: AdmissionResult) -> RequestMessage | None:
         """Return the message if it is valid and not expired; else add the entry to `result`."""
@@ -198,6 +223,17 @@ class Admission:
         refusal = protocol.pack_refusal(message.request, message.begin, message.items, note)
         result.refusals.append((message.client, refusal))
         result.done.append(entry_id)
+
+    def _log_late(self) -> None:
+        with self._lock:
+            before, at = self._late_logged
+            count, now = self.counts.expired - before, time.monotonic()
+            if not count or now < at + LATE_INTERVAL:
+                return
+            self._late_logged = (self.counts.expired, now)
+        text = "%s: dropped %d requests whose deadline had passed"
+        about = {"consumer": self._name, "entries": count}
+        _logger.warning(text, self._name, count, extra=about)
 
     def _warn_once(self, kind: str, text: str) -> None:
         with self._lock:

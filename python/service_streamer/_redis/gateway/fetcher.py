@@ -147,7 +147,7 @@ class Fetcher:
                 self._take(connection, self._queue.entries(connection, lost))
 
     def _take(self, connection: Connection, entries: list[Any]) -> None:
-        result = self._consumer.admission.take(entries)
+        result = self._consumer.admission.take(entries, connection)
         if result.taken:
             each = result.items / result.taken
             self._items_each = max(1.0, each, self._items_each / 2)

@@ -183,7 +183,7 @@ class LeaseKeeper:
             previous,
             extra={"consumer": self._consumer.name, "entries": len(claimed)},
         )
-        finish(connection, self._queue, self._consumer.admission.take_claimed(claimed))
+        finish(connection, self._queue, self._consumer.admission.take_claimed(claimed, connection))
 
     def _clean(self, connection: Connection, fetcher: Fetcher) -> None:
         arguments = (DEAD_AFTER * self._claim_ms, self._claim_ms)

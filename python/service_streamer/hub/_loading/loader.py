@@ -13,7 +13,7 @@ from ..._pipeline.request import Piece
 from ..._streamer import BaseStreamer
 from ..._waiting.threads import refuse_eventlet
 from ..._waiting.timeouts import countdown
-from .. import _log
+from .. import _log, _memory
 from .._errors import ModelTooLarge, load_error
 from .._models import MOVING, State, Version
 from .._sharing.workers import SharedWorkers
@@ -36,6 +36,8 @@ class Loader(Budget):
         self._workers = workers
         self.on_ready: Callable[[Version], None] = lambda version: None
         """called when a version is loaded, by a loader thread"""
+        self.on_failed: Callable[[Version], None] = lambda version: None
+        """called when a version could not be loaded, before its requests end"""
         self.observers: list[Callable[[Version, BaseStreamer], None]] = []
         """called with a version and its new streamer; may block"""
         self._begin()
@@ -138,6 +140,8 @@ class Loader(Budget):
                 version.leaving = None
                 version.earlier_requests += streamer._engine.stats()["submitted"]
             del streamer  # frees the model, before another one is measured
+            if not version.spec.in_processes:
+                _memory.trim()
             with self.lock:
                 version.state = State.UNLOADED
                 self._free(version)
@@ -180,6 +184,7 @@ class Loader(Budget):
             return False
         version.state = State.LOADING
         version.spec = version.next_spec
+        version.tried_stamp = version.stamp
         version.wanted = False
         return True
 
@@ -273,13 +278,17 @@ class Loader(Budget):
     def _fail(self, version: Version, error: BaseException) -> None:
         failure = load_error(version.name, error)
         with self.lock:
-            waiting, version.waiting = version.waiting, []
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(version.attempts, 10))
             version.attempts += 1
             version.failures += 1
             fatal = isinstance(failure, ModelTooLarge)
             version.retry_at = float("inf") if fatal else time.monotonic() + pause
             version.error = failure
+            closed = self._closed
+        if not closed and version.is_broken:
+            self.on_failed(version)  # before others see that it has failed
+        with self.lock:
+            waiting, version.waiting = version.waiting, []
             version.state = State.FAILED
             self._free(version)
             closed = self._closed
@@ -287,7 +296,13 @@ class Loader(Budget):
         if not closed and not isinstance(error, StreamerClosed):  # as it is at exit
             _log.failed(version, failure)
         for piece in waiting:
-            piece.fail(StreamerClosed("the hub was closed") if closed else failure.copy())
+            substitute: Version = piece.request.alias.version  # type: ignore[attr-defined]
+            if closed:
+                piece.fail(StreamerClosed("the hub was closed"))
+            elif substitute.state is State.FAILED:  # its error, if it is a newer version
+                piece.fail((substitute.error or failure).copy())
+            else:
+                self.enter(piece)
 
     def _reset_after_fork(self) -> None:
         self.forked = True

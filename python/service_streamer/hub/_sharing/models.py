@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
 import os
 import time
 from collections.abc import Callable
 from typing import Any
 
-from ... import _cuda
 from ..._errors import StreamerClosed, WorkerInitError
 from ..._messages import describe
 from ..._streams.running import Collecting
@@ -94,19 +90,8 @@ class SharedModels(Collecting):
         if fd is None:
             self._predicts.pop(number, None)
             self._failed.pop(number, None)
-            _give_back_memory()
+            _memory.give_back()
             return 0
         before = _memory.pss(os.getpid())
         self._load(number, fd)
         return max(0, _memory.pss(os.getpid()) - before)
-
-
-def _give_back_memory() -> None:
-    """Give free memory back to the system. The allocators keep it otherwise."""
-    gc.collect()
-    cuda = _cuda.initialized()
-    if cuda is not None:
-        with contextlib.suppress(RuntimeError):  # an earlier error of CUDA
-            cuda.empty_cache()
-    with contextlib.suppress(AttributeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)

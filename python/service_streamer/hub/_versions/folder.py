@@ -22,6 +22,8 @@ class Found:
     """None: it cannot be used"""
     versions: dict[int, Path] = dataclasses.field(default_factory=dict)
     """the complete ones"""
+    stamps: dict[int, int] = dataclasses.field(default_factory=dict)
+    """of each version a number that changes with its files"""
     errors: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -74,9 +76,13 @@ def _add(found: Found, path: Path, inside: Path) -> None:
         if (path / WRITING).exists():
             return
         _check_inside(path, inside)
+        facts = []
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
-                _check_inside(Path(folder, name), inside)
+                entry = Path(folder, name)
+                _check_inside(entry, inside)
+                facts.append((str(entry), *_facts(entry)))
+        found.stamps[int(path.name)] = hash(tuple(sorted(facts)))
         if path.is_dir():
             found.versions[int(path.name)] = path
         elif os.path.lexists(path):
@@ -85,6 +91,14 @@ def _add(found: Found, path: Path, inside: Path) -> None:
         found.versions[int(path.name)] = path
     except (RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
         found.errors.append(f"{path} is ignored: {error}")
+
+
+def _facts(path: Path) -> tuple[int, ...]:
+    try:
+        about = path.stat()
+    except OSError:  # a link to nothing, or just removed
+        return ()
+    return (about.st_ino, about.st_size, about.st_mtime_ns)
 
 
 def _check_inside(path: Path, inside: Path) -> None:

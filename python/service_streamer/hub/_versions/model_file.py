@@ -76,13 +76,24 @@ class ModelFile:
         file._check(source)
         return file
 
-    def aspired(self, numbers: set[int]) -> list[int]:
-        """Return the versions that the policy asks for, the newest first."""
+    def aspired(self, numbers: set[int], broken: set[int]) -> list[int]:
+        """Return the versions that the policy asks for, the newest first.
+
+        Those that cannot be loaded do not count, so there is an older one for each of them. A
+        pinned version has no substitute.
+        """
         found = _POLICY.fullmatch(self.policy)
         assert found is not None
         if found[2] is not None:
             return sorted(numbers & {int(found[2])})
-        return sorted(numbers, reverse=True)[: int(found[1] or 1)]
+        left = int(found[1] or 1)
+        wanted = []
+        for number in sorted(numbers, reverse=True):
+            if left == 0:
+                break
+            wanted.append(number)
+            left -= number not in broken
+        return wanted
 
     def spec(self, folder: Path) -> ModelSpec:
         """Return the spec of the version in a folder.

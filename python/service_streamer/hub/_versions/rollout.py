@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ..._messages import describe
 from ..._waiting.threads import original
@@ -20,13 +21,16 @@ class Rollout:
     """The versions of the models of a folder. Any thread may call the methods; none blocks.
 
     A new version is loaded beside the one that serves. When it is ready, the name stands for the
-    new one. Then the old one is drained and dropped, unless the policy or a label keeps it.
+    new one. Then the old one is drained and dropped, unless the policy or a label keeps it. So the
+    newest version that can be loaded serves. The ones that cannot stay, and are tried again after a
+    pause and when their files change.
     """
 
     def __init__(self, models: dict[str, Model], loader: Loader) -> None:
         self._models = models
         self._loader = loader
         loader.on_ready = self.switch
+        loader.on_failed = self.replace
         # Held while it is decided which versions should be there; before that of the loader.
         # Reentrant: the end of a request may end a canary.
         self._deciding = original("_thread", "RLock")()
@@ -67,9 +71,11 @@ class Rollout:
         newer = {number for number in model.folders if number > numbers[0]}
         with self._loader.lock:
             model.rejected |= newer | {serving.version.number}
-            model.history.remove(numbers[0])
+            model.history = [each for each in model.history if each != numbers[0]]
         self._aspire(model, file)
-        return model.candidate or serving.version
+        version = model.versions[numbers[0]]
+        self._loader.load(version)  # also if it has failed
+        return version
 
     def add(self, model: Model, number: int) -> Version:
         """Return a version from the folder that may become a canary. Add it if it is not there.
@@ -139,8 +145,7 @@ class Rollout:
             if serving.canary is canary:
                 serving.canary = None
             canary.alias.version = serving.version  # for the requests that it has not accepted
-        if model.file is not None:
-            self._aspire(model, model.file)
+        self._decide_again(model)
 
     def _apply(self, model: Model, found: Found) -> None:
         if found.file is None:
@@ -149,7 +154,7 @@ class Rollout:
             model.pinned = found.file.pin
             model.file = found.file
             model.promoted = None
-        model.folders = found.versions
+        model.folders, model.stamps = found.versions, found.stamps
         model.rejected &= found.versions.keys()
         missing = set(found.file.labels.values()) - found.versions.keys()
         found.errors += [f"a label names version {number}, which is missing" for number in missing]
@@ -160,34 +165,45 @@ class Rollout:
             found.errors.append("it has no version")
         self._aspire(model, found.file)
 
-    def _aspire(self, model: Model, file: ModelFile) -> None:
-        """Add the versions that should be there, and begin to load the one that should serve."""
-        with self._deciding:
-            self._decide(model, file)
+    def _aspire(self, model: Model, file: ModelFile, failed: Version | None = None) -> None:
+        """Add the versions that should be there, and begin to load the one that should serve.
 
-    def _decide(self, model: Model, file: ModelFile) -> None:
+        Args:
+            model: of the folder.
+            file: its model.toml.
+            failed: the version that could not be loaded just now. None: there is none.
+        """
+        with self._deciding:
+            self._decide(model, file, failed)
+
+    def _decide(self, model: Model, file: ModelFile, failed: Version | None) -> None:
         folders: dict[int, Path] = model.folders
-        aspired = file.aspired(folders.keys() - model.rejected)
+        known = [each for each in model.versions.copy().values() if not each.dropped]
+        broken = {each.number for each in known if each.is_broken}
+        order = file.aspired(folders.keys() - model.rejected, broken)
         if model.promoted in folders and model.promoted not in model.rejected:
-            aspired = [model.promoted, *(each for each in aspired if each != model.promoted)]
+            order = [model.promoted, *(each for each in order if each != model.promoted)]
         labelled = {label: each for label, each in file.labels.items() if each in folders}
         canary: Canary | None = None if model.serving is None else model.serving.canary
-        tried = (model.trying, canary.version.number if canary is not None else None)
-        known = [number for number in tried if number is not None and number in folders]
-        wanted = dict.fromkeys([*aspired, *labelled.values(), *known])
+        tried: list[Any] = [model.trying, None if canary is None else canary.version.number]
+        tried = [number for number in tried if number in folders]
+        wanted = dict.fromkeys([*order, *labelled.values(), *tried])
         specs = {number: file.spec(folders[number]) for number in wanted}
         begun = []
         with self._loader.lock:
             for number, spec in specs.items():
                 version = model.get(number)
                 if version is not None:
+                    version.stamp = model.stamps.get(number)
                     version.next_spec = spec
                     if version.state in (State.UNLOADED, State.FAILED):
                         version.spec = spec
                     continue
                 version = model.add(number, spec)
+                version.stamp = model.stamps.get(number)
                 if spec.load == "start":
                     begun.append(version)
+            model.order = order
             model.wanted = set(wanted)
             for label in model.labels.keys() - labelled.keys():
                 del model.labels[label]
@@ -195,28 +211,74 @@ class Rollout:
                 version = model.versions[number]
                 alias = model.labels.setdefault(label, Alias(f"{model.name}@{label}", version))
                 alias.version = version
-            before = model.candidate
-            model.candidate = None
-            serving = model.serving
-            if aspired and serving is not None and serving.version.number != aspired[0]:
-                candidate = model.candidate = model.versions[aspired[0]]
-                candidate.beside = serving.version
-                if candidate is not before:
-                    begun.append(candidate)
+            replaced = self._replace(model, failed)
+            candidate = self._choose(model, failed)
+            if model.serving is not None and (replaced or _is_tried_alone(model.serving.version)):
+                begun.append(model.serving.version)
+            is_new = candidate is not model.candidate
+            if candidate is not None and (is_new or candidate.may_try_again):
+                begun.append(candidate)
+            model.candidate = candidate
+        if replaced and failed is not None and model.serving is not None:
+            _log.replaced(failed, model.serving.version)
         for version in begun:
             self._loader.load(version)
             if version.state is State.READY:
                 self.switch(version)
         self._drop_unwanted(model)
 
+    def _replace(self, model: Model, failed: Version | None) -> bool:
+        """Let the next version serve if the one that should cannot be loaded. The lock is held.
+
+        Returns:
+            True if there is one that has not failed yet, or whose pause is over.
+        """
+        serving = model.serving
+        if serving is None or not (serving.version is failed or _has_failed(serving.version)):
+            return False
+        versions = [model.versions[number] for number in model.order]
+        place = versions.index(serving.version) + 1 if serving.version in versions else 0
+        for version in versions[place:]:
+            if not version.is_broken or version.may_try_again or (failed and version.is_due):
+                serving.version = version
+                return True
+        if failed is not None and place:  # all have failed: begin again with the best one
+            serving.version = versions[0]
+        return False
+
+    def _choose(self, model: Model, failed: Version | None) -> Version | None:
+        """Return the version that takes over when it is loaded. The lock is held."""
+        serving = model.serving
+        if serving is None:
+            return None
+        versions = [model.versions[number] for number in model.order]
+        if serving.version in versions:
+            better = versions[: versions.index(serving.version)]
+        else:
+            newer = [each for each in versions if each.number > serving.version.number]
+            better = newer or versions[:1]  # a rollback goes to one version only
+        for version in versions:
+            version.beside = serving.version if version in better else None
+        for version in better:
+            is_tried = version.state is State.LOADING or version.may_try_again
+            if version is not failed and (is_tried or not version.is_broken):
+                return version
+        return None
+
+    def replace(self, failed: Version) -> None:
+        """Choose another version in place of one that could not be loaded just now."""
+        if not failed.dropped:
+            self._decide_again(failed.model, failed)
+
     def switch(self, version: Version) -> None:
         """Let a version that is ready serve, if it is the one that should."""
         model = version.model
         with self._loader.lock:
-            if model.candidate is not version or model.serving is None:
+            if model.serving is None or not _is_better(version, model.serving.version):
                 return
-            model.candidate = version.beside = None
-            model.history.append(model.serving.version.number)
+            version.beside = None
+            if not model.serving.version.is_broken:
+                model.history.append(model.serving.version.number)
             model.serving.version = version
             canary, model.serving.canary = model.serving.canary, None
             if canary is not None:
@@ -225,7 +287,15 @@ class Rollout:
                 if canary.version is version:
                     canary.ended = "it serves now"
         _log.serves(version)
-        self._drop_unwanted(model)
+        self._decide_again(model)
+
+    def _decide_again(self, model: Model, failed: Version | None = None) -> None:
+        if model.file is None:
+            return
+        try:
+            self._aspire(model, model.file, failed)
+        except Exception as error:  # an option is invalid
+            _log.refused(model.name, f"{type(error).__name__}: {error}")
 
     def _drop_unwanted(self, model: Model) -> None:
         with self._loader.lock:
@@ -240,3 +310,23 @@ class Rollout:
     def _drop(self, versions: Iterable[Version]) -> None:
         for version in versions:
             self._loader.drop(version)
+
+
+def _has_failed(version: Version) -> bool:
+    return version.is_broken and version.state is State.FAILED
+
+
+def _is_tried_alone(version: Version) -> bool:
+    """Return True if another attempt is due, and no request has to ask for it."""
+    is_eager = version.spec.load == "start" or version.stamp != version.tried_stamp
+    return is_eager and version.may_try_again
+
+
+def _is_better(version: Version, serving: Version) -> bool:
+    """Return True if a version that is loaded should serve in place of another one."""
+    order = version.model.order
+    if version is serving or version.number not in order:
+        return False
+    if serving.number not in order or _has_failed(serving):
+        return True
+    return order.index(version.number) < order.index(serving.number)

@@ -154,6 +154,7 @@ function rowsOf(models) {
 function tagsOf(model, number, serving) {
   const tags = Object.keys(model.labels).filter((label) => model.labels[label] === number);
   if (serving && Object.keys(model.versions).length > 1) tags.unshift("serves");
+  if (serving && model.degraded !== null) tags.push("degraded");
   if (isCanary(model, number)) tags.push(`canary ${Math.round(100 * model.canary.share)} %`);
   return tags;
 }
