@@ -11,6 +11,7 @@ from . import logs
 from .options import (
     ENDS,
     CommandError,
+    Place,
     add_model_options,
     add_process_options,
     add_queue_limits,
@@ -66,7 +67,7 @@ def run(
     *,
     log_level: str,
     log_format: str,
-    http: tuple[str, int] | None,
+    http: Place | None,
     drain_timeout: float | None = None,
     **options: Any,
 ) -> int:

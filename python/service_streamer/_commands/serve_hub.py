@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .http import http_server
+from .http import end_listening, http_server, listen, shown, url_of
 from .logs import say
 from .options import (
     PLACEMENT,
     Add,
     CommandError,
+    Place,
     flag,
-    host_and_port,
     look_in_working_folder,
+    place,
     read_secret,
 )
 
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     from ..server._service import Service
 
 HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
-SERVER_OPTIONS = ("body_limit", "grpc", "monitor", "control_token_file")
+SERVER_OPTIONS = (
+    *("body_limit", "grpc", "monitor", "control_token_file"),
+    *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips"),
+)
 WORKERS = "worker_num"
 """of a `Streamer`; for a folder: the worker processes that its models share"""
 
@@ -36,7 +41,7 @@ def add_hub_options(add: Add) -> None:
     add("--gpu-memory-budget", metavar="SIZE", help="the same for all GPUs together (no limit)")
     add(
         "--grpc",
-        type=host_and_port,
+        type=place,
         metavar="HOST:PORT",
         help='also serve them over gRPC there (needs the extra "grpc")',
     )
@@ -47,7 +52,7 @@ def add_hub_options(add: Add) -> None:
     )
     add(
         "--monitor",
-        type=host_and_port,
+        type=place,
         metavar="HOST:PORT",
         help='also serve their page and metrics there (needs the extra "web" and uvicorn)',
     )
@@ -55,6 +60,14 @@ def add_hub_options(add: Add) -> None:
         "--control-token-file",
         metavar="FILE",
         help="contains the token that changes on the page need (none: it only shows)",
+    )
+    add("--tls-cert", metavar="FILE", help="the certificate, and those that sign it (no TLS)")
+    add("--tls-key", metavar="FILE", help="its key (in the file of the certificate)")
+    add("--access-log", action="store_true", help="log each request of HTTP")
+    add(
+        "--forwarded-allow-ips",
+        metavar="IPS",
+        help="proxies whose X-Forwarded-For and -Proto count, with commas; * is all (127.0.0.1)",
     )
 
 
@@ -92,11 +105,15 @@ def serve_hub(
     name: str,
     found: Any,
     *,
-    http: tuple[str, int] | None,
-    grpc: tuple[str, int] | None = None,
-    monitor: tuple[str, int] | None = None,
+    http: Place | None,
+    grpc: Place | None = None,
+    monitor: Place | None = None,
     control_token_file: str | None = None,
     drain_timeout: float | None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    access_log: bool = False,
+    forwarded_allow_ips: str | None = None,
     **options: Any,
 ) -> int:
     """Serve many models until a signal comes."""
@@ -105,10 +122,13 @@ def serve_hub(
     if control_token_file is not None and monitor is None:
         raise CommandError("--control-token-file needs --monitor HOST:PORT")
     try:
-        from ..server._http.front import BODY_LIMIT, HttpFront
+        from ..server._http.asgi import AsgiApplication
+        from ..server._http.bodies import BODY_LIMIT, Bodies
         from ..server._http.routes import Application
         from ..server._serving import Front, serve
 
+        if http is not None:
+            from ..server._http.front import HttpFront
         if grpc is not None:
             from ..server._grpc.front import GrpcFront
     except ImportError as error:
@@ -117,20 +137,31 @@ def serve_hub(
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
     token = _read_token(control_token_file)
+    tls = _tls(tls_cert, tls_key)
+    web: dict[str, Any] = {
+        "access_log": access_log,
+        "forwarded_allow_ips": forwarded_allow_ips,
+        **{f"ssl_{part}file": path for part, path in tls.items()},
+    }
 
     def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
-        if http is not None:
-            with _listening("--http", http):
-                found.append(HttpFront(Application(service), http, limit))
+        if listener is not None:
+            app = AsgiApplication(Application(service), Bodies(limit))
+            found.append(HttpFront(app, listener, url_of(listener, bool(tls)), **web))
         if grpc is not None:
             with _listening("--grpc", grpc):
-                found.append(GrpcFront(service, grpc, limit))
+                found.append(GrpcFront(service, grpc, limit, _credentials(tls)))
         if pages is not None:
-            pages.start(hub, token, functools.partial(_collector, service))
+            pages.start(hub, token, functools.partial(_collector, service), service.closing, **web)
         return found
 
-    with http_server(monitor, "--monitor") as pages:  # it answers during the drain
+    with contextlib.ExitStack() as stack:
+        pages = stack.enter_context(http_server(monitor, "--monitor"))  # answers during the drain
+        listener = None
+        if http is not None:
+            listener = listen(http, "--http")
+            stack.callback(end_listening, listener)
         hub = open_hub(name, found, options)
         if options:
             refused = ", ".join(map(flag, options))
@@ -138,6 +169,35 @@ def serve_hub(
             raise CommandError(f"{refused}: not for a ModelHub: its models have their own options")
         serve(hub, fronts, say=say, drain_timeout=drain_timeout)
     return 0
+
+
+def _tls(cert: str | None, key: str | None) -> dict[str, str]:
+    """Return the files of TLS by their part; empty: there is none.
+
+    Raises:
+        CommandError: they are no certificate and its key.
+    """
+    if cert is None:
+        if key is not None:
+            raise CommandError("--tls-key needs --tls-cert FILE")
+        return {}
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--tls-cert: {cert} with the key {key or cert}: {error}") from None
+    return {"cert": cert, "key": key or cert}
+
+
+def _credentials(tls: dict[str, str]) -> Any:
+    """Return the credentials of a server of gRPC; None: it has no TLS."""
+    if not tls:
+        return None
+    import grpc
+
+    cert, key = (Path(tls[part]).read_bytes() for part in ("cert", "key"))
+    return grpc.ssl_server_credentials([(key, cert)])
 
 
 def _read_token(path: str | None) -> str | None:
@@ -160,12 +220,12 @@ def _collector(service: Service) -> Any:
 
 
 @contextlib.contextmanager
-def _listening(option: str, place: tuple[str, int]) -> Iterator[None]:
+def _listening(option: str, place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         why = error.strerror or str(error)
-        raise CommandError(f"{option}: cannot listen at {place[0]}:{place[1]}: {why}") from None
+        raise CommandError(f"{option}: cannot listen at {shown(place)}: {why}") from None
 
 
 def check_no_hub_options(name: str, options: dict[str, Any]) -> None:

@@ -115,6 +115,10 @@ class Service:
         """Be not ready from now on. Requests go on."""
         self._stopping = True
 
+    def closing(self) -> str:
+        """Return why nothing is ready any more; empty: that is not so."""
+        return "the server stops" if self._stopping else ""
+
     def model_ready(self, model: str, version: str = "") -> bool:
         """Return True if a model is loaded. A request loads a model that is not."""
         return self.handle(model, version).status().state == "ready"

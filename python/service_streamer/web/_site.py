@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._backend import weakly
@@ -73,6 +73,8 @@ class Site:
         self._begin()
         self.collected = Metrics(self._targets)
         """what ``/metrics`` has"""
+        self.closing: Callable[[], str] = str
+        """returns why no streamer is ready any more; empty: that is not so"""
         os.register_at_fork(after_in_child=weakly(self._begin))
 
     def _begin(self) -> None:
@@ -155,7 +157,8 @@ class Site:
 
     def _reasons(self, snapshots: Mapping[str, Snapshot]) -> dict[str, str]:
         return {
-            name: self._targets[name].closing() or each.reason for name, each in snapshots.items()
+            name: self.closing() or self._targets[name].closing() or each.reason
+            for name, each in snapshots.items()
         }
 
     def _document(self, max_age: float, brief: bool) -> dict[str, Any]:

@@ -9,14 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("httptools")
 pytest.importorskip("numpy")
 pytest.importorskip("orjson")
+pytest.importorskip("uvicorn")
 pytest.importorskip("uvloop")
 
 import uvloop
 from waits import LONG
 
+from service_streamer.server._http.asgi import AsgiApplication
+from service_streamer.server._http.bodies import Bodies
 from service_streamer.server._http.front import HttpFront
 from service_streamer.server._http.messages import Request
 from service_streamer.server._http.routes import Application
@@ -44,9 +46,9 @@ class App:
 class HttpServer:
     """Listens at a free port of 127.0.0.1."""
 
-    def __init__(self, hub, **options):
+    def __init__(self, hub, limits=(), **options):
         self._started = threading.Event()
-        self._options = options
+        self._limits, self._options = limits, options
         self._thread = threading.Thread(target=lambda: uvloop.run(self._serve(hub)))
         self._thread.start()
         assert self._started.wait(LONG), "the server did not start"
@@ -54,9 +56,12 @@ class HttpServer:
     async def _serve(self, hub):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.service = Service(hub)
-        front = HttpFront(Application(self.service), ("127.0.0.1", 0), **self._options)
-        self.port = front._address[1]
-        self.shared = front._shared
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.bodies = Bodies(*self._limits)
+        app = AsgiApplication(Application(self.service), self.bodies)
+        front = HttpFront(app, listener, "", **self._options)
+        self.connections = front.connections
         self.url = f"127.0.0.1:{self.port}"
         await front.start()
         self._started.set()

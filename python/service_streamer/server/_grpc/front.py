@@ -23,16 +23,22 @@ class GrpcFront:
 
     Args:
         service: what it serves.
-        place: host and port. Port 0: any that is free.
+        place: host and port. Port 0: any that is free. Or "unix:PATH" and 0.
         body_limit: most bytes of a message. A larger one is refused with RESOURCE_EXHAUSTED.
+        credentials: of TLS, as gRPC has them. None: there is no TLS.
 
     Raises:
         OSError: it cannot listen there.
     """
 
-    def __init__(self, service: Service, place: tuple[str, int], body_limit: int) -> None:
-        host, port = _free_address(place)
-        self._host = f"[{host}]" if ":" in host else host
+    def __init__(
+        self,
+        service: Service,
+        place: tuple[str, int],
+        body_limit: int,
+        credentials: Any = None,
+    ) -> None:
+        address = _free_address(place)
         self._inference = Inference(service)
         counts = service.counts["grpc"] = Counts()
         options = (
@@ -49,14 +55,15 @@ class GrpcFront:
             )
         )
         try:
-            self._port = self._server.add_insecure_port(f"{self._host}:{port}")
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:  # another process was faster
             raise OSError(str(error)) from None
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"grpc://{self._host}:{self._port}"
+        is_path = address.startswith("unix:")
+        self.url = address if is_path else f"grpc://{address.rpartition(':')[0]}:{port}"
+        """where it listens"""
 
     async def start(self) -> None:
         """Listen from now on."""
@@ -68,12 +75,15 @@ class GrpcFront:
         await self._server.stop(_FOREVER)
 
 
-def _free_address(place: tuple[str, int]) -> tuple[str, int]:
-    """Return the IP address and the port of a place.
+def _free_address(place: tuple[str, int]) -> str:
+    """Return the address of a place for gRPC.
 
     Raises:
         OSError: nothing can listen there. gRPC would write the reason to stderr only.
     """
+    if place[0].startswith("unix:"):
+        return place[0]
     family, _, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
     with socket.create_server(address[:2], family=family) as probe:
-        return str(address[0]), int(probe.getsockname()[1])
+        host, port = address[0], probe.getsockname()[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

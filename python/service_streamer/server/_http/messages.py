@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 from .._errors import Failure, failure
@@ -17,10 +17,14 @@ class Request:
     """A request with its whole body."""
 
     method: str
+    """HEAD is GET here"""
     path: str
+    """encoded, so ``%2F`` is a character of a part of it"""
     headers: Mapping[bytes, bytes]
     """by their names in lower case"""
     body: bytes | bytearray = b""
+    client: str = ""
+    """the address; "": unknown"""
 
 
 @dataclasses.dataclass(slots=True)
@@ -28,13 +32,17 @@ class Response:
     """A response. Its body is complete, or it comes piece by piece."""
 
     status: int
-    body: bytes | AsyncIterator[bytes] = b""
+    body: bytes | AsyncGenerator[bytes, None] = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 """answers the requests of one path. It raises what `error_response` knows"""
+
+
+class Disconnected(Exception):
+    """The client has gone before its request was read."""
 
 
 class Refused(Exception):

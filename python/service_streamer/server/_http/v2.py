@@ -65,15 +65,16 @@ class V2:
 
     async def _live(self, request: Request) -> Response:
         check_method(request, "GET")
-        return Response(200)
+        return json_response({"live": True})
 
     async def _ready(self, request: Request) -> Response:
         check_method(request, "GET")
-        return _health(self._service.ready())
+        return _health({"ready": self._service.ready()})
 
     async def _model_ready(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
-        return _health(self._service.model_ready(model, version))
+        ready = self._service.model_ready(model, version)
+        return _health({"name": model, "ready": ready})
 
     async def _metadata(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
@@ -125,10 +126,10 @@ class _Wanted:
         return self._binary if self.names is None else self.names[name]
 
 
-def _health(is_ready: bool) -> Response:
-    if not is_ready:
+def _health(told: dict[str, Any]) -> Response:
+    if not told["ready"]:
         raise NotServing("not ready")
-    return Response(200)
+    return json_response(told)
 
 
 def _split(request: Request) -> tuple[bytes | bytearray | memoryview, memoryview]:

@@ -1,0 +1,63 @@
+"""The routes as an application of ASGI, for the web application that users have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from .._messages import wrong_option
+from ..hub import ModelHub
+from ..hub._memory import parse_bytes
+from ._http.asgi import AsgiApplication
+from ._http.bodies import BODY_LIMIT, Bodies
+from ._http.routes import Application
+from ._service import Service
+
+
+def create_app(
+    hub: ModelHub, *, body_limit: int | str = BODY_LIMIT
+) -> Callable[[Any, Any, Any], Awaitable[None]]:
+    """Return the routes of the server as an application of ASGI.
+
+    It can be mounted in an application of FastAPI or Starlette, whose middleware applies to it, or
+    run alone. It needs no lifespan. It answers in one event loop.
+
+    Args:
+        hub: the models. The caller closes it; `lifespan` does so.
+        body_limit: most bytes of a body, also as "64MiB". A larger one is refused with status 413.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid. The message names it.
+
+    Example:
+        >>> from fastapi import FastAPI
+        >>> hub = ModelHub({"upper": ModelSpec(lambda batch: [text.upper() for text in batch])})
+        >>> app = FastAPI(lifespan=lifespan(hub))
+        >>> app.mount("/models", create_app(hub))
+    """
+    if not isinstance(hub, ModelHub):
+        raise wrong_option(f"hub must be a ModelHub, not {hub!r}", TypeError)
+    limit = parse_bytes("body_limit", body_limit) or BODY_LIMIT
+    return AsgiApplication(Application(Service(hub)), Bodies(limit))
+
+
+def lifespan(hub: ModelHub) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """Return a lifespan for the application in which `create_app` is mounted.
+
+    It closes the hub when the application ends, after all requests have ended.
+
+    Args:
+        hub: the models.
+    """
+
+    @contextlib.asynccontextmanager
+    async def run(app: Any) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(hub.close)
+
+    return run
