@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._errors import StreamerError
 from .http import end_listening, http_server, listen, shown, url_of
 from .logs import say
 from .options import (
@@ -18,16 +19,16 @@ from .options import (
     flag,
     look_in_working_folder,
     place,
-    read_secret,
 )
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
+    from ..server._access import Access
     from ..server._service import Service
 
 HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
 SERVER_OPTIONS = (
-    *("body_limit", "grpc", "monitor", "control_token_file"),
+    *("body_limit", "grpc", "monitor", "repository", "infer_token_file", "control_token_file"),
     *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips"),
 )
 WORKERS = "worker_num"
@@ -59,7 +60,18 @@ def add_hub_options(add: Add) -> None:
     add(
         "--control-token-file",
         metavar="FILE",
-        help="contains the token that changes on the page need (none: it only shows)",
+        help="contains tokens that may load and unload models, one a line; also on the page",
+    )
+    add(
+        "--infer-token-file",
+        metavar="FILE",
+        help="contains tokens without which no model may be asked, one a line (none)",
+    )
+    add(
+        "--repository",
+        choices=["read-only", "token", "open"],
+        metavar="WHO",
+        help="may load and unload: read-only (nobody), token or open (read-only without tokens)",
     )
     add("--tls-cert", metavar="FILE", help="the certificate, and those that sign it (no TLS)")
     add("--tls-key", metavar="FILE", help="its key (in the file of the certificate)")
@@ -108,6 +120,8 @@ def serve_hub(
     http: Place | None,
     grpc: Place | None = None,
     monitor: Place | None = None,
+    repository: str | None = None,
+    infer_token_file: str | None = None,
     control_token_file: str | None = None,
     drain_timeout: float | None,
     tls_cert: str | None = None,
@@ -119,9 +133,8 @@ def serve_hub(
     """Serve many models until a signal comes."""
     if http is None and grpc is None:
         raise CommandError(f"{name} is served at an address: give --http or --grpc HOST:PORT")
-    if control_token_file is not None and monitor is None:
-        raise CommandError("--control-token-file needs --monitor HOST:PORT")
     try:
+        from ..server._app import access_of
         from ..server._http.asgi import AsgiApplication
         from ..server._http.bodies import BODY_LIMIT, Bodies
         from ..server._http.routes import Application
@@ -136,7 +149,10 @@ def serve_hub(
     from ..hub._memory import parse_bytes
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
-    token = _read_token(control_token_file)
+    try:
+        access = access_of(repository, infer_token_file, control_token_file)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
     tls = _tls(tls_cert, tls_key)
     web: dict[str, Any] = {
         "access_log": access_log,
@@ -147,13 +163,14 @@ def serve_hub(
     def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
         if listener is not None:
-            app = AsgiApplication(Application(service), Bodies(limit))
+            app = AsgiApplication(Application(service, access), Bodies(limit))
             found.append(HttpFront(app, listener, url_of(listener, bool(tls)), **web))
         if grpc is not None:
             with _listening("--grpc", grpc):
-                found.append(GrpcFront(service, grpc, limit, _credentials(tls)))
+                found.append(GrpcFront(service, grpc, limit, access, _credentials(tls)))
         if pages is not None:
-            pages.start(hub, token, functools.partial(_collector, service), service.closing, **web)
+            collector = functools.partial(_collector, service)
+            pages.start(hub, _control(access), collector, service.closing, **web)
         return found
 
     with contextlib.ExitStack() as stack:
@@ -200,17 +217,21 @@ def _credentials(tls: dict[str, str]) -> Any:
     return grpc.ssl_server_credentials([(key, cert)])
 
 
-def _read_token(path: str | None) -> str | None:
-    secret = read_secret(path)
-    if secret is None:
+def _control(access: Access) -> Any:
+    """Return what allows changes on the page."""
+    if access.repository == "read-only":
         return None
-    try:
-        token = secret.decode()
-    except UnicodeDecodeError:
-        raise CommandError(f"--control-token-file: {path} is not UTF-8") from None
-    if not token:
-        raise CommandError(f"--control-token-file: {path} is empty")
-    return token
+    from ..server._errors import failure
+    from ..web._control import Refused, TokenCheck
+
+    def check(authorization: str | None, client: str) -> None:
+        try:
+            access.check("control", authorization, client)
+        except StreamerError as error:
+            found = failure(error)
+            raise Refused(found.status, found.message) from None
+
+    return TokenCheck(check, access.repository == "token" or access.needs_tokens)
 
 
 def _collector(service: Service) -> Any:

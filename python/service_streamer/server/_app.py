@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from .._messages import wrong_option
 from ..hub import ModelHub
 from ..hub._memory import parse_bytes
+from ._access import Access, TokenFile
 from ._http.asgi import AsgiApplication
 from ._http.bodies import BODY_LIMIT, Bodies
 from ._http.routes import Application
@@ -18,7 +20,12 @@ from ._service import Service
 
 
 def create_app(
-    hub: ModelHub, *, body_limit: int | str = BODY_LIMIT
+    hub: ModelHub,
+    *,
+    body_limit: int | str = BODY_LIMIT,
+    repository: str | None = None,
+    infer_token_file: str | os.PathLike[str] | None = None,
+    control_token_file: str | os.PathLike[str] | None = None,
 ) -> Callable[[Any, Any, Any], Awaitable[None]]:
     """Return the routes of the server as an application of ASGI.
 
@@ -28,6 +35,12 @@ def create_app(
     Args:
         hub: the models. The caller closes it; `lifespan` does so.
         body_limit: most bytes of a body, also as "64MiB". A larger one is refused with status 413.
+        repository: who may load and unload models: "read-only" (nobody), "token", or "open"
+            (everybody whom the middleware lets pass). None: "token" if there is a
+            ``control_token_file``, else "read-only".
+        infer_token_file: contains the tokens that requests need, one in each line. It is read again
+            when it changes. None: they need none.
+        control_token_file: contains the tokens that may load and unload models, and all else.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
@@ -41,7 +54,20 @@ def create_app(
     if not isinstance(hub, ModelHub):
         raise wrong_option(f"hub must be a ModelHub, not {hub!r}", TypeError)
     limit = parse_bytes("body_limit", body_limit) or BODY_LIMIT
-    return AsgiApplication(Application(Service(hub)), Bodies(limit))
+    access = access_of(repository, infer_token_file, control_token_file)
+    return AsgiApplication(Application(Service(hub), access), Bodies(limit))
+
+
+def access_of(
+    repository: str | None,
+    infer_token_file: str | os.PathLike[str] | None,
+    control_token_file: str | os.PathLike[str] | None,
+) -> Access:
+    """Return the access that arguments of `create_app` describe."""
+    infer, control = (
+        None if each is None else TokenFile(each) for each in (infer_token_file, control_token_file)
+    )
+    return Access(repository, infer, control)
 
 
 def lifespan(hub: ModelHub) -> Callable[[Any], AbstractAsyncContextManager[None]]:

@@ -6,7 +6,10 @@
     └── InvalidInput         the request cannot be run as it is; a model may raise it too
     StreamerError
     ├── InvalidOutput        the outputs of the model cannot be sent in the protocol
-    └── NotServing           the server is starting or stopping
+    ├── NotServing           the server is starting or stopping
+    ├── NotAllowed           nobody may do this
+    ├── NotAuthenticated     the request has no token, or a wrong one
+    └── TooManyTries         the client has sent too many wrong tokens
 """
 
 from __future__ import annotations
@@ -50,6 +53,26 @@ class NotServing(StreamerError):
     """The server does not take requests now, because it is starting or stopping."""
 
 
+class NotAllowed(StreamerError):
+    """Nobody may do this."""
+
+
+class NotAuthenticated(StreamerError):
+    """The request has no token that allows it."""
+
+
+class TooManyTries(StreamerError):
+    """The client has sent too many wrong tokens.
+
+    Args:
+        retry_after: seconds after which it may try again.
+    """
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__("too many wrong tokens came from this address; try again later")
+        self.retry_after = retry_after
+
+
 @dataclasses.dataclass(frozen=True)
 class Failure:
     """What a client is told about an exception."""
@@ -65,7 +88,10 @@ class Failure:
 
 _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (InvalidInput, 400, "INVALID_ARGUMENT"),
+    (NotAuthenticated, 401, "UNAUTHENTICATED"),
+    (NotAllowed, 403, "PERMISSION_DENIED"),
     (UnknownModel, 404, "NOT_FOUND"),
+    (TooManyTries, 429, "RESOURCE_EXHAUSTED"),
     (QueueFull, 429, "RESOURCE_EXHAUSTED"),
     (CancelledError, 499, "CANCELLED"),
     (RequestTimeout, 504, "DEADLINE_EXCEEDED"),
@@ -83,7 +109,7 @@ def failure(error: BaseException) -> Failure:
     for kind, status, code in _TABLE:
         if isinstance(error, kind):
             retry_after = None
-            if isinstance(error, QueueFull):
+            if isinstance(error, QueueFull | TooManyTries):
                 retry_after = max(1, math.ceil(error.retry_after))
             elif status == 503:
                 retry_after = 1

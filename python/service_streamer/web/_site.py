@@ -13,7 +13,7 @@ from .._backend import weakly
 from .._timeline import Wait
 from ._assets import assets
 from ._broadcaster import Broadcaster
-from ._control import Control, Events, Refused, Steering
+from ._control import Control, Events, Refused, Steering, TokenCheck
 from ._metrics import MISSING, Metrics
 from ._schema import VERSION, schema, to_json
 from ._shown import targets
@@ -62,7 +62,7 @@ class Site:
     def __init__(
         self,
         streamers: Any,
-        control: Control | None = None,
+        control: Control | TokenCheck | None = None,
         ready_queue_share: float | None = QUEUE_SHARE,
         event_streams: int = 1000,
         ready_without_workers: bool = False,

@@ -17,6 +17,7 @@ pytest.importorskip("uvloop")
 import uvloop
 from waits import LONG
 
+from service_streamer.server._access import Access
 from service_streamer.server._http.asgi import AsgiApplication
 from service_streamer.server._http.bodies import Bodies
 from service_streamer.server._http.front import HttpFront
@@ -28,9 +29,9 @@ from service_streamer.server._service import Service
 class App:
     """Asks an application without a server."""
 
-    def __init__(self, hub):
+    def __init__(self, hub, access=None):
         self.service = Service(hub)
-        self._application = Application(self.service)
+        self._application = Application(self.service, access or Access("open"))
 
     async def answer(self, method, path, body=b"", headers=None):
         if not isinstance(body, bytes):
@@ -46,8 +47,9 @@ class App:
 class HttpServer:
     """Listens at a free port of 127.0.0.1."""
 
-    def __init__(self, hub, limits=(), **options):
+    def __init__(self, hub, limits=(), access=None, **options):
         self._started = threading.Event()
+        self._access = access or Access("open")
         self._limits, self._options = limits, options
         self._thread = threading.Thread(target=lambda: uvloop.run(self._serve(hub)))
         self._thread.start()
@@ -59,7 +61,7 @@ class HttpServer:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         self.bodies = Bodies(*self._limits)
-        app = AsgiApplication(Application(self.service), self.bodies)
+        app = AsgiApplication(Application(self.service, self._access), self.bodies)
         front = HttpFront(app, listener, "", **self._options)
         self.connections = front.connections
         self.url = f"127.0.0.1:{self.port}"

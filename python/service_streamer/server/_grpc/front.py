@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from .._access import Access
 from .._counts import Counts
 from .._service import Service
 from . import messages
@@ -25,6 +26,7 @@ class GrpcFront:
         service: what it serves.
         place: host and port. Port 0: any that is free. Or "unix:PATH" and 0.
         body_limit: most bytes of a message. A larger one is refused with RESOURCE_EXHAUSTED.
+        access: decides which calls are allowed.
         credentials: of TLS, as gRPC has them. None: there is no TLS.
 
     Raises:
@@ -36,6 +38,7 @@ class GrpcFront:
         service: Service,
         place: tuple[str, int],
         body_limit: int,
+        access: Access,
         credentials: Any = None,
     ) -> None:
         address = _free_address(place)
@@ -50,8 +53,8 @@ class GrpcFront:
         self._server: Any = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers(
             (
-                handlers(messages.INFERENCE, self._inference.methods, counts),
-                handlers(messages.HEALTH, Health(service).methods, counts),
+                handlers(messages.INFERENCE, self._inference.methods, counts, access),
+                handlers(messages.HEALTH, Health(service).methods, counts, access),
             )
         )
         try:

@@ -67,6 +67,8 @@ def error_response(error: BaseException) -> Response:
     headers: tuple[tuple[str, str], ...] = ()
     if told.retry_after is not None:
         headers = (("retry-after", str(told.retry_after)),)
+    elif told.status == 401:
+        headers = (("www-authenticate", 'Bearer realm="service-streamer"'),)
     return Response(told.status, dump({"error": told.message}), headers=headers)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import unquote
 
 from .. import _log
+from .._access import Access
 from .._counts import UNKNOWN, Counts
 from .._service import Service
 from .messages import Disconnected, Handler, Refused, Request, Response, error_response
@@ -17,9 +18,15 @@ _PATHS = 1024  # most paths whose handlers are kept
 
 
 class Application:
-    """Answers requests of HTTP. It knows no server, so a test needs no socket."""
+    """Answers requests of HTTP. It knows no server, so a test needs no socket.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        service: runs them.
+        access: decides which are allowed.
+    """
+
+    def __init__(self, service: Service, access: Access) -> None:
+        self._access = access
         self._v2 = V2(service)
         self._tf_serving = TfServing(service)
         self._find = functools.lru_cache(_PATHS)(self._route)
@@ -41,6 +48,10 @@ class Application:
         route, status = UNKNOWN, 499  # as nginx has it: the client has gone
         try:
             route, handler = self._find(request.path)
+            authorization = request.headers.get(b"authorization")
+            self._access.check(
+                route, authorization and authorization.decode("latin-1"), request.client
+            )
             if read is not None:
                 request.body = await read()
             response = await handler(request)
