@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("http_servers")
 pytest.importorskip("google.protobuf")
 
-from http_servers import status_of
+from http_servers import App, status_of
 from server_models import MODELS
 
+from service_streamer.hub import ModelHub, ModelSpec
 from service_streamer.server import _access
 from service_streamer.server._access import Access, TokenFile
 from service_streamer.server._errors import NotAllowed, NotAuthenticated, TooManyTries, failure
@@ -141,3 +142,40 @@ def test_arguments_that_contradict_each_other_are_refused(token_file, tmp_path):
         TokenFile(tmp_path / "none")
     with pytest.raises(NotAllowed):
         Access().check("unload", None, "")
+
+
+def test_a_page_of_another_origin_changes_nothing(http_servers):
+    server = http_servers()
+    here = f"http://127.0.0.1:{server.port}"
+    for origin, status in (("http://evil", 403), ("null", 403), (here, 200)):
+        assert server.ask("POST", CHANGE, headers={"Origin": origin}).status == status
+
+
+def test_an_error_names_few_models_and_no_path(server_hubs, tmp_path):
+    spec = ModelSpec(list, batch_size=1)
+    app = App(server_hubs({f"model-{number}": spec for number in range(3000)}))
+    for name in ("model-17x", "other", "m" * 10_000):
+        answer = app.ask("GET", f"/v2/models/{name}")
+        assert (answer.status, len(answer.body) < 300) == (404, True)
+    assert "did you mean model-17" in app.ask("GET", "/v2/models/model-17x").json["error"]
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "model.toml").write_text("nonsense")
+    with ModelHub.watch(tmp_path) as hub:
+        answer = App(hub).ask("GET", "/v2/models/broken")
+    assert (answer.status, str(tmp_path) in str(answer.json)) == (404, False)
+
+
+def test_one_model_is_told_without_a_look_at_the_others(server_hubs, monkeypatch):
+    app = App(server_hubs())
+    looks = []
+    status = ModelHub.status
+    monkeypatch.setattr(ModelHub, "status", lambda hub: looks.append(hub) or status(hub))
+    for path in ("/v2/models/double", "/v2/models/double/ready", "/v1/models/double"):
+        app.ask("GET", path)
+    assert not looks
+    for _ in range(5):
+        app.ask("POST", "/v2/repository/index")
+    assert len(looks) == 1
+    app.ask("POST", CHANGE)
+    assert app.ask("POST", "/v2/repository/index", {"ready": True}).json[0]["name"] == "double"

@@ -95,7 +95,8 @@ async def _counted(
     began, code = counts.begin(), "CANCELLED"
     try:
         if access.needs_tokens or name in CONTROL:
-            access.check(name, _authorization(context), context.peer())
+            client = context.peer().rpartition(":")[0]  # without the port
+            access.check(name, _authorization(context), client)
         yield
         code = "OK"
     except Exception as error:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import unquote
 
 from .. import _log
-from .._access import Access
+from .._access import CONTROL, Access
 from .._counts import UNKNOWN, Counts
+from .._errors import NotAllowed
 from .._service import Service
 from .messages import Disconnected, Handler, Refused, Request, Response, error_response
 from .tf_serving import TfServing
@@ -48,6 +49,8 @@ class Application:
         route, status = UNKNOWN, 499  # as nginx has it: the client has gone
         try:
             route, handler = self._find(request.path)
+            if route in CONTROL and _is_foreign(request):
+                raise NotAllowed("a web page of another origin may not change the repository")
             authorization = request.headers.get(b"authorization")
             self._access.check(
                 route, authorization and authorization.decode("latin-1"), request.client
@@ -83,3 +86,9 @@ class Application:
             raise Refused(404, f"unknown path {path}")
         method = getattr(found, "func", found)  # of a partial
         return method.__name__.lstrip("_"), found
+
+
+def _is_foreign(request: Request) -> bool:
+    """Return True if a browser sends the request for a page of another origin."""
+    origin = request.headers.get(b"origin")
+    return origin is not None and origin.partition(b"://")[2] != request.headers.get(b"host")

@@ -69,8 +69,8 @@ class TfServing:
         number = str(self._service.handle(model, version).version) if version else ""
         found = [
             _version_status(each)
-            for each in self._service.index()
-            if each.name == model and number in ("", each.version)
+            for each in self._service.versions(model)
+            if number in ("", each.version)
         ]
         if not found:
             raise UnknownModel(f"there is no model {model!r}")
