@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
 HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
 SERVER_OPTIONS = (
-    *("body_limit", "grpc", "monitor", "repository", "infer_token_file", "control_token_file"),
+    *(
+        "body_limit",
+        "max_json_body",
+        "grpc",
+        "monitor",
+        "repository",
+        "infer_token_file",
+        "control_token_file",
+    ),
     *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips"),
 )
 WORKERS = "worker_num"
@@ -50,6 +58,11 @@ def add_hub_options(add: Add) -> None:
         "--body-limit",
         metavar="SIZE",
         help='most bytes of a request, such as "64MiB" (64MiB)',
+    )
+    add(
+        "--max-json-body",
+        metavar="SIZE",
+        help='most bytes of JSON in it; binary tensors are not JSON ("16MiB")',
     )
     add(
         "--monitor",
@@ -136,7 +149,7 @@ def serve_hub(
     try:
         from ..server._app import access_of
         from ..server._http.asgi import AsgiApplication
-        from ..server._http.bodies import BODY_LIMIT, Bodies
+        from ..server._http.bodies import BODY_LIMIT, JSON_LIMIT, Bodies
         from ..server._http.routes import Application
         from ..server._serving import Front, serve
 
@@ -149,6 +162,7 @@ def serve_hub(
     from ..hub._memory import parse_bytes
 
     limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
+    json_limit = parse_bytes("--max-json-body", options.pop("max_json_body", None)) or JSON_LIMIT
     try:
         access = access_of(repository, infer_token_file, control_token_file)
     except ValueError as error:
@@ -163,7 +177,7 @@ def serve_hub(
     def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
         if listener is not None:
-            app = AsgiApplication(Application(service, access), Bodies(limit))
+            app = AsgiApplication(Application(service, access), Bodies(limit, json_limit))
             found.append(HttpFront(app, listener, url_of(listener, bool(tls)), **web))
         if grpc is not None:
             with _listening("--grpc", grpc):

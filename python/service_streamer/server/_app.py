@@ -14,7 +14,7 @@ from ..hub import ModelHub
 from ..hub._memory import parse_bytes
 from ._access import Access, TokenFile
 from ._http.asgi import AsgiApplication
-from ._http.bodies import BODY_LIMIT, Bodies
+from ._http.bodies import BODY_LIMIT, JSON_LIMIT, Bodies
 from ._http.routes import Application
 from ._service import Service
 
@@ -23,6 +23,7 @@ def create_app(
     hub: ModelHub,
     *,
     body_limit: int | str = BODY_LIMIT,
+    max_json_body: int | str = JSON_LIMIT,
     repository: str | None = None,
     infer_token_file: str | os.PathLike[str] | None = None,
     control_token_file: str | os.PathLike[str] | None = None,
@@ -35,6 +36,7 @@ def create_app(
     Args:
         hub: the models. The caller closes it; `lifespan` does so.
         body_limit: most bytes of a body, also as "64MiB". A larger one is refused with status 413.
+        max_json_body: most bytes of JSON in it. Binary tensors may follow.
         repository: who may load and unload models: "read-only" (nobody), "token", or "open"
             (everybody whom the middleware lets pass). None: "token" if there is a
             ``control_token_file``, else "read-only".
@@ -54,8 +56,9 @@ def create_app(
     if not isinstance(hub, ModelHub):
         raise wrong_option(f"hub must be a ModelHub, not {hub!r}", TypeError)
     limit = parse_bytes("body_limit", body_limit) or BODY_LIMIT
+    json_limit = parse_bytes("max_json_body", max_json_body) or JSON_LIMIT
     access = access_of(repository, infer_token_file, control_token_file)
-    return AsgiApplication(Application(Service(hub), access), Bodies(limit))
+    return AsgiApplication(Application(Service(hub), access), Bodies(limit, json_limit))
 
 
 def access_of(

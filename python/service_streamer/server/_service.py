@@ -13,7 +13,7 @@ from ..hub import ModelHandle, ModelHub, ModelStatus, UnknownModel
 from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
-from ._items import Specs, items_of, items_of_instances, tensors_of
+from ._items import Items, Specs, items_of, items_of_instances, tensors_of
 from ._requests import (
     DEFAULTS,
     NAME,
@@ -94,20 +94,19 @@ class Service:
                 yield _response(request, number, [piece], spec.outputs)
 
     def predict(
-        self, model: str, version: str, instances: list[Any], options: CallOptions
+        self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
     ) -> Awaitable[Any]:
         """Run a request whose items are values of JSON. Await one output per item."""
         handle = self.handle(model, version)
-        if specs := handle.spec.inputs:
-            instances = items_of_instances(instances, specs, handle.item_structure)
-        return self._run(handle, instances, options)
+        items = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
+        return self._run(handle, items, options)
 
     async def stream(
-        self, model: str, version: str, instance: Any, options: CallOptions
+        self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
     ) -> AsyncStream:
         """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
         handle = self.handle(model, version)
-        (item,) = items_of_instances([instance], handle.spec.inputs, handle.item_structure)
+        (item,) = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
         return await self._stream(handle, item, options)
 
     # -------------------------------------------------------------- health and facts

@@ -88,9 +88,7 @@ async def _stream(
 
 
 @contextlib.asynccontextmanager
-async def _counted(
-    counts: Counts, access: Access, name: str, context: Any
-) -> AsyncIterator[None]:
+async def _counted(counts: Counts, access: Access, name: str, context: Any) -> AsyncIterator[None]:
     """Count a call if it is allowed, and end it with the code of its exception."""
     began, code = counts.begin(), "CANCELLED"
     try:

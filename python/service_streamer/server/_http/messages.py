@@ -10,6 +10,8 @@ from .._errors import Failure, failure
 from .json_values import dump
 
 JSON = "application/json"
+HEADER_LENGTH = b"inference-header-content-length"
+"""the header with the length of the JSON before binary tensors"""
 
 
 @dataclasses.dataclass(slots=True)

@@ -11,6 +11,7 @@ from .._access import CONTROL, Access
 from .._counts import UNKNOWN, Counts
 from .._errors import NotAllowed
 from .._service import Service
+from .large_json import LargeJson
 from .messages import Disconnected, Handler, Refused, Request, Response, error_response
 from .tf_serving import TfServing
 from .v2 import V2
@@ -28,8 +29,9 @@ class Application:
 
     def __init__(self, service: Service, access: Access) -> None:
         self._access = access
-        self._v2 = V2(service)
-        self._tf_serving = TfServing(service)
+        large = LargeJson()
+        self._v2 = V2(service, large)
+        self._tf_serving = TfServing(service, large)
         self._find = functools.lru_cache(_PATHS)(self._route)
         self.counts = service.counts["http"] = Counts()
 

@@ -9,11 +9,13 @@ from typing import Any
 from ...hub import UnknownModel
 from .._call_options import call_options
 from .._errors import InvalidInput
+from .._items import Items
 from .._requests import IndexEntry
 from .._service import Service
 from .._tensors import shown
 from .events import events
 from .json_values import decode_bytes, parse_object
+from .large_json import INLINE, LargeJson
 from .messages import Handler, Request, Response, check_method, json_response
 
 _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
@@ -22,8 +24,9 @@ _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
 class TfServing:
     """Answers the requests whose path begins with /v1/models or /models."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, large: LargeJson) -> None:
         self._service = service
+        self._large = large
 
     def find(self, path: list[str]) -> Handler | None:
         """Return what answers the requests of a path. `path` has the parts after /models."""
@@ -42,27 +45,35 @@ class TfServing:
 
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = _body(request)
+        body = await self._body(model, version, request)
         options = call_options(request.headers)
-        instances, inputs = body.get("instances"), body.get("inputs")
-        if (instances is None) == (inputs is None):
+        name, instances = instances_of(body)
+        if name == "instance":
             raise InvalidInput('the body must have either "instances" or "inputs"')
-        if inputs is not None:
-            outputs = await self._service.predict(model, version, _rows(inputs), options)
-            return json_response({"outputs": _columns(outputs)})
-        if type(instances) is not list:
-            raise InvalidInput(f"instances must be a list, not {shown(instances)}")
         outputs = await self._service.predict(model, version, instances, options)
+        if name == "inputs":
+            return json_response({"outputs": _columns(outputs)})
         return json_response({"predictions": _row_form(outputs)})
 
     async def _stream(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = _body(request)
+        body = await self._body(model, version, request)
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
         options = call_options(request.headers)
-        pieces = await self._service.stream(model, version, body["instance"], options)
+        _, instances = instances_of({"instance": body["instance"]})
+        pieces = await self._service.stream(model, version, instances, options)
         return await events(pieces)
+
+    async def _body(self, model: str, version: str, request: Request) -> dict[str, Any]:
+        if len(request.body) > INLINE:
+            handle = self._service.handle(model, version)
+            inputs, structure = handle.spec.inputs, handle.item_structure
+            return await self._large.predict(request.body, inputs, structure)
+        body = parse_object(request.body)
+        if b'"b64"' not in request.body:
+            return body
+        return {name: decode_bytes(value, level=2) for name, value in body.items()}
 
     async def _status(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
@@ -77,11 +88,23 @@ class TfServing:
         return json_response({"model_version_status": found})
 
 
-def _body(request: Request) -> dict[str, Any]:
-    body = parse_object(request.body)
-    if b'"b64"' not in request.body:
-        return body
-    return {name: decode_bytes(value, level=2) for name, value in body.items()}
+def instances_of(body: dict[str, Any]) -> tuple[str, list[Any] | Items]:
+    """Return the instances in a body, and the field that has them.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    instances, inputs = body.get("instances"), body.get("inputs")
+    if instances is inputs is None and "instance" in body:
+        instance = body["instance"]
+        return "instance", instance if type(instance) is Items else [instance]
+    if (instances is None) == (inputs is None):
+        raise InvalidInput('the body must have either "instances" or "inputs"')
+    if inputs is not None:
+        return "inputs", inputs if type(inputs) is Items else _rows(inputs)
+    if type(instances) not in (list, Items):
+        raise InvalidInput(f"instances must be a list, not {shown(instances)}")
+    return "instances", instances  # type: ignore[return-value]
 
 
 def _rows(inputs: Any) -> list[Any]:

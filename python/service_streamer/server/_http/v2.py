@@ -9,22 +9,23 @@ import numpy as np
 
 from .._call_options import call_options, check_load_parameters, natural, with_parameters
 from .._errors import InvalidInput, NotServing
+from .._items import MAX_INPUTS
 from .._requests import InferRequest, InferResponse
 from .._service import Service
 from .._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 from .json_values import dump, parse_object
-from .messages import Handler, Request, Response, check_method, json_response
+from .large_json import INLINE, LargeJson, small
+from .messages import HEADER_LENGTH, Handler, Request, Response, check_method, json_response
 
-HEADER_LENGTH = b"inference-header-content-length"
-"""the length of the JSON before the binary tensors"""
 BINARY = "application/octet-stream"
 
 
 class V2:
     """Answers the requests whose path begins with /v2."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, large: LargeJson) -> None:
         self._service = service
+        self._large = large
 
     def find(self, path: list[str]) -> Handler | None:
         """Return what answers the requests of a path. `path` has the parts after /v2."""
@@ -82,12 +83,12 @@ class V2:
 
     async def _index(self, request: Request) -> Response:
         check_method(request, "POST")
-        asked = parse_object(request.body or b"{}")
+        asked = parse_object(small(request.body) or b"{}")
         return json_response(self._service.index(asked.get("ready") is True))
 
     async def _load(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = parse_object(request.body or b"{}")
+        body = parse_object(small(request.body) or b"{}")
         check_load_parameters(_object(body, "parameters", "the request"))
         await self._service.load(model, timeout=call_options(request.headers).timeout)
         return Response(200, b"{}")
@@ -100,7 +101,7 @@ class V2:
     async def _infer(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
         head, binary = _split(request)
-        body = parse_object(head)
+        body = await self._large.infer(head) if len(head) > INLINE else parse_object(head)
         parameters = _object(body, "parameters", "the request")
         options = with_parameters(call_options(request.headers), parameters)
         wanted = _wanted(body, parameters.get("binary_data_output") is True)
@@ -151,6 +152,8 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
     inputs = body.get("inputs")
     if type(inputs) is not list:
         raise InvalidInput(f"inputs must be a list of tensors, not {shown(inputs)}")
+    if len(inputs) > MAX_INPUTS:
+        raise InvalidInput(f"the request has {len(inputs)} inputs, at most {MAX_INPUTS}")
     found = []
     at = 0
     for each in inputs:
