@@ -39,6 +39,7 @@ class GrpcThread:
 
     def stop(self):
         """Begin to stop the front. Returns a future."""
+        self.service.stop()
         return self.begin(self._front.stop())
 
     def close(self):
@@ -50,8 +51,11 @@ class GrpcThread:
 
 
 @pytest.fixture
-def grpc_servers():
+def grpc_servers(monkeypatch):
     """Serves models over gRPC, until the test has ended."""
+    from service_streamer.server._grpc import front
+
+    monkeypatch.setattr(front, "GRACE", 0.0)
     made = []
 
     def start(models, max_message=1 << 24, access=None):

@@ -12,9 +12,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from .. import _log
-from .._access import CONTROL, Access
+from .._access import CONTROL, FREE, Access
 from .._counts import Counts
-from .._errors import Failure, InvalidInput, failure
+from .._errors import Failure, InvalidInput, NotServing, failure
 from . import messages
 
 _LONGEST = 500  # characters of an error; clients take 8 KB of headers, and one may need 12 bytes
@@ -23,7 +23,13 @@ Unary = Callable[[Any, Any], Awaitable[Any]]
 Streaming = Callable[[AsyncIterator[bytes], Any], Awaitable[None]]
 
 
-def handlers(name: str, methods: Mapping[str, Any], counts: Counts, access: Access) -> Any:
+def handlers(
+    name: str,
+    methods: Mapping[str, Any],
+    counts: Counts,
+    access: Access,
+    closing: Callable[[], str],
+) -> Any:
     """Return the handlers of a service.
 
     Args:
@@ -32,9 +38,10 @@ def handlers(name: str, methods: Mapping[str, Any], counts: Counts, access: Acce
             messages, and the context. Its exceptions end the call with the code of `failure`.
         counts: counts the calls.
         access: decides which are allowed.
+        closing: returns why no call is taken any more; empty: calls are taken.
     """
     found = {}
-    counted = functools.partial(_counted, counts, access)
+    counted = functools.partial(_counted, counts, access, closing)
     for method in messages.service(name).methods:
         call = methods[method.name]
         if method.client_streaming:
@@ -88,10 +95,14 @@ async def _stream(
 
 
 @contextlib.asynccontextmanager
-async def _counted(counts: Counts, access: Access, name: str, context: Any) -> AsyncIterator[None]:
+async def _counted(
+    counts: Counts, access: Access, closing: Callable[[], str], name: str, context: Any
+) -> AsyncIterator[None]:
     """Count a call if it is allowed, and end it with the code of its exception."""
     began, code = counts.begin(), "CANCELLED"
     try:
+        if (why := closing()) and name not in FREE:
+            raise NotServing(why)
         if access.needs_tokens or name in CONTROL:
             client = context.peer().rpartition(":")[0]  # without the port
             access.check(name, _authorization(context), client)

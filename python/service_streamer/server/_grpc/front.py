@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -15,6 +16,7 @@ from .calls import handlers
 from .health import Health
 from .inference import Inference
 
+GRACE = 0.3  # s
 CALLS = 1024  # of a connection at a time; others wait in the client
 _FOREVER = 1e8  # s; gRPC has no other way to wait until all calls have ended
 
@@ -53,8 +55,10 @@ class GrpcFront:
         self._server: Any = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers(
             (
-                handlers(messages.INFERENCE, self._inference.methods, counts, access),
-                handlers(messages.HEALTH, Health(service).methods, counts, access),
+                handlers(
+                    messages.INFERENCE, self._inference.methods, counts, access, service.closing
+                ),
+                handlers(messages.HEALTH, Health(service).methods, counts, access, service.closing),
             )
         )
         try:
@@ -75,6 +79,9 @@ class GrpcFront:
     async def stop(self) -> None:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
+        # gRPC ends calls that are on their way with CANCELLED, which no client tries again. So they
+        # get UNAVAILABLE from here for a while, and clients go elsewhere.
+        await asyncio.sleep(GRACE)
         await self._server.stop(_FOREVER)
 
 
