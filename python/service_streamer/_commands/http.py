@@ -53,10 +53,11 @@ def shown(place: Place) -> str:
     return host if host.startswith(UNIX) else f"{host}:{port}"
 
 
-def end_listening(listener: socket.socket) -> None:
-    """Close a socket of `listen`. Removes its path."""
-    if listener.family == socket.AF_UNIX and listener.fileno() >= 0:
-        os.unlink(listener.getsockname())
+def end_listening(listener: socket.socket, place: Place) -> None:
+    """Close a socket of `listen`, which a server may have closed. Removes its path."""
+    if place[0].startswith(UNIX):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place[0].removeprefix(UNIX))
     listener.close()
 
 
@@ -109,6 +110,7 @@ class HttpServer:
         self._make_site = Site
         self._make_app = make_app
         self._uvicorn: Any = uvicorn
+        self._place = place
         self._socket = listen(place, option)
         self._server: Any = None
         self._thread: threading.Thread | None = None
@@ -161,7 +163,7 @@ class HttpServer:
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             self._server.should_exit = True
             self._thread.join(_STOP)
-        end_listening(self._socket)
+        end_listening(self._socket, self._place)
 
 
 @contextlib.contextmanager

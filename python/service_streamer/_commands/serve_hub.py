@@ -122,7 +122,7 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
     look_in_working_folder()
     try:
         return ModelHub.watch(name, **given)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise CommandError(str(error)) from None
 
 
@@ -161,9 +161,9 @@ def serve_hub(
         raise CommandError(str(error)) from None
     from ..hub._memory import parse_bytes
 
-    limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
-    json_limit = parse_bytes("--max-json-body", options.pop("max_json_body", None)) or JSON_LIMIT
     try:
+        limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
+        json_limit = parse_bytes("--max-json-body", options.pop("max_json_body", None))
         access = access_of(repository, infer_token_file, control_token_file)
     except ValueError as error:
         raise CommandError(str(error)) from None
@@ -177,7 +177,9 @@ def serve_hub(
     def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
         if listener is not None:
-            app = AsgiApplication(Application(service, access), Bodies(limit, json_limit))
+            app = AsgiApplication(
+                Application(service, access), Bodies(limit, json_limit or JSON_LIMIT)
+            )
             found.append(HttpFront(app, listener, url_of(listener, bool(tls)), **web))
         if grpc is not None:
             with _listening("--grpc", grpc):
@@ -192,7 +194,7 @@ def serve_hub(
         listener = None
         if http is not None:
             listener = listen(http, "--http")
-            stack.callback(end_listening, listener)
+            stack.callback(end_listening, listener, http)
         hub = open_hub(name, found, options)
         if options:
             refused = ", ".join(map(flag, options))
