@@ -183,7 +183,7 @@ def test_tls_is_for_all_of_it(services, model_folder, certificate):
     port = re.search(r"https://\[::1\]:(\d+)", service.line("served at https"))[1]
     rpc = re.search(r"grpc://(\S+)", service.line("served at grpc"))[1]
     context = ssl.create_default_context(cafile=certificate)
-    asking = httpx.Client(verify=context, timeout=LONG)
+    asking = httpx.Client(verify=context, timeout=LONG)  # it stays open
     assert asking.get(f"https://127.0.0.1:{page}/live").status_code == 200
     body = {"instances": ["x" * 200_000]}
     answer = asking.post(f"https://[::1]:{port}/v1/models/times:predict", json=body)
@@ -194,6 +194,7 @@ def test_tls_is_for_all_of_it(services, model_folder, certificate):
         grpc.channel_ready_future(channel).result(LONG)
     service.signal(signal.SIGTERM)
     assert service.wait() == 0
+    asking.close()
 
 
 def test_a_path_is_an_address(services, model_folder, tmp_path):

@@ -69,6 +69,11 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self._transport.abort()
 
+    def end_if_idle(self) -> None:
+        """End the connection if all is answered. A client of TLS need not say good-bye."""
+        if not self._is_answering and not self._transport.get_write_buffer_size():
+            self._transport.abort()
+
     # ------------------------------------------------------------- from the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -93,7 +93,11 @@ class HttpFront:
             await asyncio.sleep(GRACE / 10)
         serving, sweeping = self._tasks
         self._server.should_exit = True
-        await serving
+        while not serving.done():
+            for each in list(self.connections):
+                each.end_if_idle()
+            await asyncio.wait([serving], timeout=GRACE)
+        serving.result()
         sweeping.cancel()
 
     # -------------------------------------------------------------------- private
