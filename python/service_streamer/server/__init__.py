@@ -1,12 +1,7 @@
 """A server of the Open Inference Protocol for the models of a hub.
 
 ``service-streamer serve models/ --http 0.0.0.0:8000`` starts it. `create_app` returns its routes as
-an application of ASGI, to be mounted in that of FastAPI or Starlette:
-
-    >>> from service_streamer.hub import ModelHub, ModelSpec
-    >>> hub = ModelHub({"sorted": ModelSpec(sorted, batch_size=64)})
-    >>> app = create_app(hub)
-    >>> hub.close()
+an application of ASGI, to be mounted in that of FastAPI or Starlette.
 
 How it works
 ------------

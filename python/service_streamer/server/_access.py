@@ -13,7 +13,7 @@ from .._messages import wrong_option
 from ._errors import NotAllowed, NotAuthenticated, TooManyTries
 
 RULES = ("read-only", "token", "open")
-"""who may load and unload models: nobody, those with a token for it, everybody"""
+"""who may load and unload models: no client, those with a token for it, all"""
 
 TRIES = 10  # wrong tokens of a client in `WINDOW`
 WINDOW = 60.0  # s
@@ -58,9 +58,11 @@ class TokenFile:
         try:
             if self._stamp != _stamp(self._path):
                 self._read()
-                _logger.info("%s was read again: %d tokens", self._path, len(self._digests))
+                about = {"path": self._path, "tokens": len(self._digests)}
+                _logger.info("%s was read again: %d tokens", *about.values(), extra=about)
         except (OSError, ValueError) as error:
-            _logger.error("%s %s: its last tokens go on to count", self._path, _why(error))
+            about = {"path": self._path, "error": _why(error)}
+            _logger.error("%s %s: its last tokens go on to count", *about.values(), extra=about)
 
     def _read(self) -> None:
         self._stamp = _stamp(self._path)
@@ -77,7 +79,7 @@ class Access:
 
     Args:
         repository: one of `RULES`. None: "token" if there are tokens for it, else "read-only".
-        infer: the tokens with which models may be asked. None: everybody may.
+        infer: the tokens with which models may be asked. None: every client may.
         control: those with which models may be loaded and unloaded, and asked, too.
 
     Raises:

@@ -37,8 +37,8 @@ def create_app(
         hub: the models. The caller closes it; `lifespan` does so.
         body_limit: most bytes of a body, also as "64MiB". A larger one is refused with status 413.
         max_json_body: most bytes of JSON in it. Binary tensors may follow.
-        repository: who may load and unload models: "read-only" (nobody), "token", or "open"
-            (everybody whom the middleware lets pass). None: "token" if there is a
+        repository: which requests may load and unload models: "read-only" (none), "token", or
+            "open" (all that pass the middleware). None: "token" if there is a
             ``control_token_file``, else "read-only".
         infer_token_file: contains the tokens that requests need, one in each line. It is read again
             when it changes. None: they need none.
@@ -49,9 +49,12 @@ def create_app(
 
     Example:
         >>> from fastapi import FastAPI
-        >>> hub = ModelHub({"upper": ModelSpec(lambda batch: [text.upper() for text in batch])})
+        >>> from service_streamer.hub import ModelHub, ModelSpec
+        >>> from service_streamer.server import create_app, lifespan
+        >>> hub = ModelHub({"sorted": ModelSpec(sorted, batch_size=64)})
         >>> app = FastAPI(lifespan=lifespan(hub))
         >>> app.mount("/models", create_app(hub))
+        >>> hub.close()
     """
     if not isinstance(hub, ModelHub):
         raise wrong_option(f"hub must be a ModelHub, not {hub!r}", TypeError)
@@ -80,6 +83,15 @@ def lifespan(hub: ModelHub) -> Callable[[Any], AbstractAsyncContextManager[None]
 
     Args:
         hub: the models.
+
+    Example:
+        >>> from starlette.applications import Starlette
+        >>> from starlette.routing import Mount
+        >>> from service_streamer.hub import ModelHub, ModelSpec
+        >>> from service_streamer.server import create_app, lifespan
+        >>> hub = ModelHub({"sorted": ModelSpec(sorted, batch_size=64)})
+        >>> app = Starlette(routes=[Mount("/models", create_app(hub))], lifespan=lifespan(hub))
+        >>> hub.close()
     """
 
     @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@
     StreamerError
     ├── InvalidOutput        the outputs of the model cannot be sent in the protocol
     ├── NotServing           the server is starting or stopping
-    ├── NotAllowed           nobody may do this
+    ├── NotAllowed           no request may do this
     ├── NotAuthenticated     the request has no token, or a wrong one
     └── TooManyTries         the client has sent too many wrong tokens
 """
@@ -54,7 +54,7 @@ class NotServing(StreamerError):
 
 
 class NotAllowed(StreamerError):
-    """Nobody may do this."""
+    """No request may do this."""
 
 
 class NotAuthenticated(StreamerError):

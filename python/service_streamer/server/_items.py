@@ -89,7 +89,7 @@ def items_of_instances(
     Raises:
         InvalidInput: an instance does not fit what is declared.
     """
-    if type(instances) is Items:
+    if isinstance(instances, Items):
         return instances.items
     if len(instances) > MAX_ROWS:
         raise InvalidInput(

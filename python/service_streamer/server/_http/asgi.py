@@ -131,7 +131,7 @@ class _Watch:
             self._watching.cancel()
 
     def takes_back(self) -> bool:
-        """Return True if a CancelledError comes from here, and from nobody else."""
+        """Return True if a CancelledError comes from here alone."""
         if self._has_cancelled and sys.version_info >= (3, 11):
             return bool(self._task.uncancel() == 0)
         return self._has_cancelled

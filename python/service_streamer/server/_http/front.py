@@ -17,7 +17,7 @@ from .connection import STATE, Connection
 
 BACKLOG = 2048  # connections that wait to be accepted
 HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
-IDLE_TIMEOUT = 75.0  # s without a request, after which a connection ends
+IDLE_TIMEOUT = 75  # s without a request, after which a connection ends
 SWEEP = 5.0  # s between two looks at all connections
 GRACE = 0.3  # s in which a client that has seen no answer yet may send one more request
 
@@ -50,7 +50,7 @@ class HttpFront:
         self._listens = asyncio.Event()
         config = uvicorn.Config(
             self._answer,
-            http=functools.partial(Connection, self.connections),  # type: ignore[arg-type]
+            http=functools.partial(Connection, self.connections),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -58,7 +58,7 @@ class HttpFront:
             access_log=access_log,
             server_header=False,
             backlog=BACKLOG,
-            timeout_keep_alive=IDLE_TIMEOUT,  # type: ignore[arg-type]
+            timeout_keep_alive=IDLE_TIMEOUT,
             h11_max_incomplete_event_size=HEAD_LIMIT,
             callback_notify=self._notify,
             **options,
@@ -127,7 +127,7 @@ class HttpFront:
                 each.check()
 
 
-class _Server(uvicorn.Server):
+class _Server(uvicorn.Server):  # type: ignore[misc]  # Any where uvicorn is not installed
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to the process."""

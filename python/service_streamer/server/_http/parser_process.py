@@ -6,7 +6,7 @@ import gc
 import os
 import pickle
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._errors import InvalidInput
@@ -83,7 +83,7 @@ def _predict(text: bytes, specs: Specs, structure: str | None) -> list[bytes]:
     return pieces
 
 
-_JOBS = {"infer": _infer, "predict": _predict}
+_JOBS: dict[str, Callable[..., list[bytes]]] = {"infer": _infer, "predict": _predict}
 
 
 def _check(weight: int) -> None:

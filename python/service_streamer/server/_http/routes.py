@@ -53,10 +53,7 @@ class Application:
             route, handler = self._find(request.path)
             if route in CONTROL and _is_foreign(request):
                 raise NotAllowed("a web page of another origin may not change the repository")
-            authorization = request.headers.get(b"authorization")
-            self._access.check(
-                route, authorization and authorization.decode("latin-1"), request.client
-            )
+            self._access.check(route, _authorization(request), request.client)
             if read is not None:
                 request.body = await read()
             response = await handler(request)
@@ -88,6 +85,11 @@ class Application:
             raise Refused(404, f"unknown path {path}")
         method = getattr(found, "func", found)  # of a partial
         return method.__name__.lstrip("_"), found
+
+
+def _authorization(request: Request) -> str | None:
+    found = request.headers.get(b"authorization")
+    return None if found is None else found.decode("latin-1")
 
 
 def _is_foreign(request: Request) -> bool:
