@@ -22,6 +22,9 @@ A second signal stops it at once.
 """
 
 
+Place = tuple[str, int]
+"""host and port; or "unix:PATH" and 0"""
+
 PLACEMENT = ("affinity", "numa", "threads_per_worker")
 """the options of `add_placement`"""
 
@@ -155,7 +158,7 @@ def add_service_options(add: Add) -> None:
     )
     add(
         "--http",
-        type=host_and_port,
+        type=place,
         default=None,
         metavar="HOST:PORT",
         help='also serve the web interface there (needs the extra "web" and uvicorn)',
@@ -206,7 +209,20 @@ def read_secret(path: str | None) -> bytes | None:
         return file.read().strip()
 
 
-def host_and_port(text: str) -> tuple[str, int]:
+UNIX = "unix:"
+
+
+def place(text: str) -> Place:
+    """Return where an argument such as 127.0.0.1:9000, [::]:9000 or unix:/run/x.sock listens."""
+    if text.startswith(UNIX) and len(text) > len(UNIX):
+        return text, 0
+    try:
+        return host_and_port(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or unix:PATH") from None
+
+
+def host_and_port(text: str) -> Place:
     """Return the host and the port that an argument such as 127.0.0.1:9000 names."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -10,6 +10,7 @@ from .._ray.streamer import RayStreamer
 from . import logs
 from .options import (
     ENDS,
+    Place,
     add_model_options,
     add_queue_limits,
     add_service_options,
@@ -87,7 +88,7 @@ def run(
     name: str,
     log_level: str,
     log_format: str,
-    http: tuple[str, int] | None,
+    http: Place | None,
     drain_timeout: float | None = None,
     **options: Any,
 ) -> int:

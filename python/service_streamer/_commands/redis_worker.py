@@ -10,6 +10,7 @@ from . import logs
 from .http import http_server
 from .options import (
     ENDS,
+    Place,
     add_model_options,
     add_process_options,
     fill_in,
@@ -59,7 +60,7 @@ def run(
     *,
     log_level: str,
     log_format: str,
-    http: tuple[str, int] | None,
+    http: Place | None,
     secret_file: str | None = None,
     **options: Any,
 ) -> int:

@@ -11,6 +11,7 @@ from . import logs
 from .options import (
     ENDS,
     CommandError,
+    Place,
     add_model_options,
     add_process_options,
     add_queue_limits,
@@ -66,7 +67,7 @@ def run(
     *,
     log_level: str,
     log_format: str,
-    http: tuple[str, int] | None,
+    http: Place | None,
     drain_timeout: float | None = None,
     **options: Any,
 ) -> int:
@@ -74,7 +75,7 @@ def run(
     logs.set_up(log_level, log_format)
     is_folder = os.path.isdir(model)
     if not is_folder and ":" not in model:
-        raise ValueError(f"no folder {model!r}, and a model must be given as module:attribute")
+        raise CommandError(f"no folder {model!r}, and a model must be given as module:attribute")
     target = None if is_folder else find(model)
     if target is None or isinstance(target, ModelHub):
         return serve_hub(model, target, http=http, drain_timeout=drain_timeout, **options)

@@ -5,26 +5,40 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .http import http_server
+from .._errors import StreamerError
+from .http import end_listening, http_server, listen, shown, url_of
 from .logs import say
 from .options import (
     PLACEMENT,
     Add,
     CommandError,
+    Place,
     flag,
-    host_and_port,
     look_in_working_folder,
-    read_secret,
+    place,
 )
 
 if TYPE_CHECKING:
     from ..hub import ModelHub
+    from ..server._access import Access
     from ..server._service import Service
 
 HUB_OPTIONS = ("max_loaded", "memory_budget", "gpu_memory_budget")
-SERVER_OPTIONS = ("body_limit", "grpc", "monitor", "control_token_file")
+SERVER_OPTIONS = (
+    *(
+        "body_limit",
+        "max_json_body",
+        "grpc",
+        "monitor",
+        "repository",
+        "infer_token_file",
+        "control_token_file",
+    ),
+    *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips"),
+)
 WORKERS = "worker_num"
 """of a `Streamer`; for a folder: the worker processes that its models share"""
 
@@ -36,7 +50,7 @@ def add_hub_options(add: Add) -> None:
     add("--gpu-memory-budget", metavar="SIZE", help="the same for all GPUs together (no limit)")
     add(
         "--grpc",
-        type=host_and_port,
+        type=place,
         metavar="HOST:PORT",
         help='also serve them over gRPC there (needs the extra "grpc")',
     )
@@ -46,15 +60,39 @@ def add_hub_options(add: Add) -> None:
         help='most bytes of a request, such as "64MiB" (64MiB)',
     )
     add(
+        "--max-json-body",
+        metavar="SIZE",
+        help='most bytes of JSON in it; binary tensors are not JSON ("16MiB")',
+    )
+    add(
         "--monitor",
-        type=host_and_port,
+        type=place,
         metavar="HOST:PORT",
         help='also serve their page and metrics there (needs the extra "web" and uvicorn)',
     )
     add(
         "--control-token-file",
         metavar="FILE",
-        help="contains the token that changes on the page need (none: it only shows)",
+        help="contains tokens that may load and unload models, one a line; also on the page",
+    )
+    add(
+        "--infer-token-file",
+        metavar="FILE",
+        help="contains tokens without which no model may be asked, one a line (none)",
+    )
+    add(
+        "--repository",
+        choices=["read-only", "token", "open"],
+        metavar="WHO",
+        help="may load and unload: read-only (nobody), token or open (read-only without tokens)",
+    )
+    add("--tls-cert", metavar="FILE", help="the certificate, and those that sign it (no TLS)")
+    add("--tls-key", metavar="FILE", help="its key (in the file of the certificate)")
+    add("--access-log", action="store_true", help="log each request of HTTP")
+    add(
+        "--forwarded-allow-ips",
+        metavar="IPS",
+        help="proxies whose X-Forwarded-For and -Proto count, with commas; * is all (127.0.0.1)",
     )
 
 
@@ -83,49 +121,78 @@ def open_hub(name: str, found: Any, options: dict[str, Any]) -> ModelHub:
     if WORKERS in given:
         given["workers"] = given.pop(WORKERS)
     look_in_working_folder()
-    return ModelHub.watch(name, **given)
+    try:
+        return ModelHub.watch(name, **given)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def serve_hub(
     name: str,
     found: Any,
     *,
-    http: tuple[str, int] | None,
-    grpc: tuple[str, int] | None = None,
-    monitor: tuple[str, int] | None = None,
+    http: Place | None,
+    grpc: Place | None = None,
+    monitor: Place | None = None,
+    repository: str | None = None,
+    infer_token_file: str | None = None,
     control_token_file: str | None = None,
     drain_timeout: float | None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    access_log: bool = False,
+    forwarded_allow_ips: str | None = None,
     **options: Any,
 ) -> int:
     """Serve many models until a signal comes."""
     if http is None and grpc is None:
         raise CommandError(f"{name} is served at an address: give --http or --grpc HOST:PORT")
-    if control_token_file is not None and monitor is None:
-        raise CommandError("--control-token-file needs --monitor HOST:PORT")
-    from ..server._http.front import BODY_LIMIT, HttpFront
+    from ..server._app import access_of
+    from ..server._http.asgi import AsgiApplication
+    from ..server._http.bodies import BODY_LIMIT, JSON_LIMIT, Bodies
     from ..server._http.routes import Application
     from ..server._serving import Front, serve
 
+    if http is not None:
+        from ..server._http.front import HttpFront
     if grpc is not None:
         from ..server._grpc.front import GrpcFront
     from ..hub._memory import parse_bytes
 
-    limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
-    token = _read_token(control_token_file)
+    try:
+        limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
+        json_limit = parse_bytes("--max-json-body", options.pop("max_json_body", None))
+        access = access_of(repository, infer_token_file, control_token_file)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    tls = _tls(tls_cert, tls_key)
+    web: dict[str, Any] = {
+        "access_log": access_log,
+        "forwarded_allow_ips": forwarded_allow_ips,
+        **{f"ssl_{part}file": path for part, path in tls.items()},
+    }
 
     def fronts(service: Service) -> Sequence[Front]:
         found: list[Front] = []
-        if http is not None:
-            with _listening("--http", http):
-                found.append(HttpFront(Application(service), http, limit))
+        if listener is not None:
+            app = AsgiApplication(
+                Application(service, access), Bodies(limit, json_limit or JSON_LIMIT)
+            )
+            found.append(HttpFront(app, listener, url_of(listener, bool(tls)), **web))
         if grpc is not None:
             with _listening("--grpc", grpc):
-                found.append(GrpcFront(service, grpc, limit))
+                found.append(GrpcFront(service, grpc, limit, access, _credentials(tls)))
         if pages is not None:
-            pages.start(hub, token, functools.partial(_collector, service))
+            collector = functools.partial(_collector, service)
+            pages.start(hub, _control(access), collector, service.closing, **web)
         return found
 
-    with http_server(monitor, "--monitor") as pages:  # it answers during the drain
+    with contextlib.ExitStack() as stack:
+        pages = stack.enter_context(http_server(monitor, "--monitor"))  # answers during the drain
+        listener = None
+        if http is not None:
+            listener = listen(http, "--http")
+            stack.callback(end_listening, listener, http)
         hub = open_hub(name, found, options)
         if options:
             refused = ", ".join(map(flag, options))
@@ -135,17 +202,50 @@ def serve_hub(
     return 0
 
 
-def _read_token(path: str | None) -> str | None:
-    secret = read_secret(path)
-    if secret is None:
-        return None
+def _tls(cert: str | None, key: str | None) -> dict[str, str]:
+    """Return the files of TLS by their part; empty: there is none.
+
+    Raises:
+        CommandError: they are no certificate and its key.
+    """
+    if cert is None:
+        if key is not None:
+            raise CommandError("--tls-key needs --tls-cert FILE")
+        return {}
+    import ssl
+
     try:
-        token = secret.decode()
-    except UnicodeDecodeError:
-        raise CommandError(f"--control-token-file: {path} is not UTF-8") from None
-    if not token:
-        raise CommandError(f"--control-token-file: {path} is empty")
-    return token
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--tls-cert: {cert} with the key {key or cert}: {error}") from None
+    return {"cert": cert, "key": key or cert}
+
+
+def _credentials(tls: dict[str, str]) -> Any:
+    """Return the credentials of a server of gRPC; None: it has no TLS."""
+    if not tls:
+        return None
+    import grpc
+
+    cert, key = (Path(tls[part]).read_bytes() for part in ("cert", "key"))
+    return grpc.ssl_server_credentials([(key, cert)])
+
+
+def _control(access: Access) -> Any:
+    """Return what allows changes on the page."""
+    if access.repository == "read-only":
+        return None
+    from ..server._errors import failure
+    from ..web._control import Refused, TokenCheck
+
+    def check(authorization: str | None, client: str) -> None:
+        try:
+            access.check("control", authorization, client)
+        except StreamerError as error:
+            found = failure(error)
+            raise Refused(found.status, found.message) from None
+
+    return TokenCheck(check, access.repository == "token" or access.needs_tokens)
 
 
 def _collector(service: Service) -> Any:
@@ -155,12 +255,12 @@ def _collector(service: Service) -> Any:
 
 
 @contextlib.contextmanager
-def _listening(option: str, place: tuple[str, int]) -> Iterator[None]:
+def _listening(option: str, place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         why = error.strerror or str(error)
-        raise CommandError(f"{option}: cannot listen at {place[0]}:{place[1]}: {why}") from None
+        raise CommandError(f"{option}: cannot listen at {shown(place)}: {why}") from None
 
 
 def check_no_hub_options(name: str, options: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from .._waiting import signals
 from .http import http_server
 from .logs import say
+from .options import Place
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -21,7 +22,7 @@ class _Stop(BaseException):
 def serve_until_signal(
     make: Callable[[], Any],
     where: Callable[[Any], str],
-    http: tuple[str, int] | None,
+    http: Place | None,
     drain_timeout: float | None,
 ) -> None:
     """Make a streamer, say where it is served, and block until a signal; then drain it.

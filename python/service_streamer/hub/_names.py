@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
+from .._messages import short
 from ._errors import UnknownModel
 from ._models import Alias, Model, Version
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_FEW = 5  # names in a message
+_ALIKE, _LONGEST = 64, 64  # names that are compared, and their characters
+
 VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -33,9 +38,16 @@ class Names:
         """
         model = self._models.get(name)
         if model is None:
-            known = ", ".join(self._models) or "none"
-            raise UnknownModel(f"the hub has no model {name!r}; its models are: {known}")
+            raise UnknownModel(f"the hub has no model {short(name)}; {self._near(name)}")
         return model
+
+    def _near(self, name: str) -> str:
+        """Return a few names for a message: clients may ask often, and for anything."""
+        if len(self._models) <= _FEW:
+            return f"its models are: {', '.join(self._models) or 'none'}"
+        alike = [each for each in list(self._models) if each[:2].lower() == name[:2].lower()]
+        near = difflib.get_close_matches(name[:_LONGEST], alike[:_ALIKE], _FEW)
+        return f"did you mean {' or '.join(near)}?" if near else f"it has {len(self._models)}"
 
     def find(self, name: str) -> Alias:
         """Return what "name", "name@3" or "name@label" stands for.
@@ -56,11 +68,11 @@ class Names:
             return model.labels[which]
         version = model.versions.get(int(which)) if VERSION.fullmatch(which) else None
         if version is None:
-            versions = ", ".join(map(str, model.versions))
-            labels = ", ".join(model.labels) or "none"
+            versions = ", ".join(map(str, list(model.versions)[-_FEW:]))
+            labels = ", ".join(list(model.labels)[:_FEW]) or "none"
             raise UnknownModel(
-                f"model {base!r} has no version or label {which!r}; its versions are {versions}, "
-                f"its labels {labels}"
+                f"model {base!r} has no version or label {short(which)}; its versions are "
+                f"{versions}, its labels {labels}"
             )
         return Alias(name, version)
 

@@ -6,7 +6,10 @@
     └── InvalidInput         the request cannot be run as it is; a model may raise it too
     StreamerError
     ├── InvalidOutput        the outputs of the model cannot be sent in the protocol
-    └── NotServing           the server is starting or stopping
+    ├── NotServing           the server is starting or stopping
+    ├── NotAllowed           no request may do this
+    ├── NotAuthenticated     the request has no token, or a wrong one
+    └── TooManyTries         the client has sent too many wrong tokens
 """
 
 from __future__ import annotations
@@ -55,6 +58,26 @@ class NotServing(StreamerError):
     """The server does not take requests now, because it is starting or stopping."""
 
 
+class NotAllowed(StreamerError):
+    """No request may do this."""
+
+
+class NotAuthenticated(StreamerError):
+    """The request has no token that allows it."""
+
+
+class TooManyTries(StreamerError):
+    """The client has sent too many wrong tokens.
+
+    Args:
+        retry_after: seconds after which it may try again.
+    """
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__("too many wrong tokens came from this address; try again later")
+        self.retry_after = retry_after
+
+
 @dataclasses.dataclass(frozen=True)
 class Failure:
     """What a client is told about an exception."""
@@ -70,7 +93,10 @@ class Failure:
 
 _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (InvalidInput, 400, "INVALID_ARGUMENT"),
+    (NotAuthenticated, 401, "UNAUTHENTICATED"),
+    (NotAllowed, 403, "PERMISSION_DENIED"),
     (UnknownModel, 404, "NOT_FOUND"),
+    (TooManyTries, 429, "RESOURCE_EXHAUSTED"),
     (QueueFull, 429, "RESOURCE_EXHAUSTED"),
     (CancelledError, 499, "CANCELLED"),
     (RequestTimeout, 504, "DEADLINE_EXCEEDED"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,16 @@ from ._tensors import Tensor, flatten, from_flat, shown
 
 Specs = Mapping[str, TensorSpec]
 
+MAX_INPUTS = 1024
+MAX_ROWS = 1 << 17  # of a request; each becomes an item, at once
 MAX_EMPTY_ROWS = 1024  # an empty row costs a client nothing
+
+
+@dataclasses.dataclass(slots=True)
+class Items:
+    """Items that are already converted for their model."""
+
+    items: list[Any]
 
 
 def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = None) -> list[Any]:
@@ -43,6 +53,11 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = Non
                 f"input {shown(tensor.name)}: shape {list(shape)} has no rows; the first dimension "
                 "is that of the batch"
             )
+        if shape[0] > MAX_ROWS:
+            raise InvalidInput(
+                f"input {shown(tensor.name)} has {shape[0]} rows, at most {MAX_ROWS}: send several "
+                "requests"
+            )
         if shape[0] > MAX_EMPTY_ROWS and shape[0] > tensor.array.size:
             raise InvalidInput(
                 f"input {shown(tensor.name)}: shape {list(shape)} has more than {MAX_EMPTY_ROWS} "
@@ -66,13 +81,19 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = Non
 
 
 def items_of_instances(
-    instances: list[Any], specs: Specs, structure: str | None = None
+    instances: list[Any] | Items, specs: Specs, structure: str | None = None
 ) -> list[Any]:
     """Return the items of a request in JSON. Without declared inputs, these are the instances.
 
     Raises:
         InvalidInput: an instance does not fit what is declared.
     """
+    if isinstance(instances, Items):
+        return instances.items
+    if len(instances) > MAX_ROWS:
+        raise InvalidInput(
+            f"the request has {len(instances)} items, at most {MAX_ROWS}: send several requests"
+        )
     if not specs or not instances:
         return instances
     if len(specs) == 1:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _options
 from .._errors import RequestTimeout
 from .._messages import text_of
-from ..hub import ModelHandle, ModelHub, UnknownModel
+from ..hub import ModelHandle, ModelHub, ModelStatus, UnknownModel
 from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
-from ._items import Specs, items_of, items_of_instances
+from ._items import Items, Specs, items_of, items_of_instances
 from ._outputs import tensors_of
 from ._requests import (
     DEFAULTS,
@@ -25,12 +26,14 @@ from ._requests import (
     ModelMetadata,
     TensorMetadata,
 )
-from ._tensors import Tensor
+from ._tensors import Tensor, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from .._streams.stream import AsyncStream
+
+INDEX_AGE = 1.0  # s; the state of many models takes long to collect
 
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 
@@ -56,6 +59,8 @@ class Service:
         self._hub = hub
         self._names: set[str] = set()
         """those that were found before"""
+        self._index: tuple[float, list[IndexEntry]] | None = None
+        """when it was made"""
         self._stopping = False
         self._blocking = Blocking()
         self.counts: dict[str, Counts] = {}
@@ -91,20 +96,19 @@ class Service:
                 yield _response(request, number, [piece], spec.outputs)
 
     def predict(
-        self, model: str, version: str, instances: list[Any], options: CallOptions
+        self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
     ) -> Awaitable[Any]:
         """Run a request whose items are values of JSON. Await one output per item."""
         handle = self.handle(model, version)
-        if specs := handle.spec.inputs:
-            instances = items_of_instances(instances, specs, handle.item_structure)
-        return self._run(handle, instances, options)
+        items = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
+        return self._run(handle, items, options)
 
     async def stream(
-        self, model: str, version: str, instance: Any, options: CallOptions
+        self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
     ) -> AsyncStream:
         """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
         handle = self.handle(model, version)
-        (item,) = items_of_instances([instance], handle.spec.inputs, handle.item_structure)
+        (item,) = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
         return await self._stream(handle, item, options)
 
     # -------------------------------------------------------------- health and facts
@@ -117,6 +121,10 @@ class Service:
         """Be not ready from now on. Requests go on."""
         self._stopping = True
 
+    def closing(self) -> str:
+        """Return why nothing is ready any more; empty: that is not so."""
+        return "the server stops" if self._stopping else ""
+
     def model_ready(self, model: str, version: str = "") -> bool:
         """Return True if a model is loaded. A request loads a model that is not."""
         return self.handle(model, version).status().state == "ready"
@@ -124,32 +132,39 @@ class Service:
     def model_metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Return what is known of a model, without loading it."""
         spec = self.handle(model, version).spec
-        versions = [str(number) for number in self._hub.status()[model].versions]
+        versions = [each.version for each in self.versions(model)]
         return ModelMetadata(model, versions, _told(spec.inputs), _told(spec.outputs))
 
     # ------------------------------------------------------------------ repository
 
     def index(self, only_ready: bool = False) -> list[IndexEntry]:
-        """Return all versions of all models."""
-        entries = []
-        for name, model in self._hub.status().items():
-            for number, each in model.versions.items():
-                state = _STATES.get(each.state, "UNAVAILABLE")
-                reason = "" if state == "READY" else each.error or each.state
-                entries.append(IndexEntry(name, str(number), state, reason))
-            if not model.versions:
-                entries.append(IndexEntry(name, "", "UNAVAILABLE", model.error or ""))
-        return [each for each in entries if each.state == "READY" or not only_ready]
+        """Return all versions of all models, as they were at most `INDEX_AGE` ago."""
+        now = monotonic()
+        if self._index is None or now - self._index[0] > INDEX_AGE:
+            models = self._hub.status().values()
+            self._index = now, [each for model in models for each in _entries(model)]
+        return [each for each in self._index[1] if each.state == "READY" or not only_ready]
+
+    def versions(self, model: str) -> list[IndexEntry]:
+        """Return all versions of a model, in a time that does not depend on the other models."""
+        self.handle(model)
+        return [each for each in _entries(self._hub._names.model(model).status()) if each.version]
 
     async def load(self, model: str, version: str = "", timeout: float | None = None) -> None:
         """Load a model, and wait until it is loaded."""
         _check_timeout(timeout)
-        await self._load(self.handle(model, version), timeout)
+        try:
+            await self._load(self.handle(model, version), timeout)
+        finally:
+            self._index = None
 
     async def unload(self, model: str) -> None:
         """Unload all versions of a model, and wait until their requests have ended."""
         self.handle(model)
-        await self._blocking.run(model, lambda: self._hub.unload(model))
+        try:
+            await self._blocking.run(model, lambda: self._hub.unload(model))
+        finally:
+            self._index = None
 
     def handle(self, model: str, version: str = "") -> ModelHandle:
         """Return a model of the hub.
@@ -160,7 +175,10 @@ class Service:
         name = f"{model}@{version}" if version else model
         if name not in self._names:
             if not _MODEL.fullmatch(model) or (version and not _VERSION.fullmatch(version)):
-                raise UnknownModel(f"no model can have the name {name!r}")
+                raise UnknownModel(f"no model can have the name {shown(name)}")
+            if model in self._hub and self._hub._names.model(model).serving is None:
+                # the reason has a path, which is not for clients
+                raise UnknownModel(f"model {model!r} has no version that can be served")
             self._hub.get(name)
             self._names.add(name)
         return self._hub.get(name)
@@ -209,6 +227,15 @@ class Service:
             shares = handle._options.tenants
             if shares is not None and "*" not in shares and options.tenant not in shares:
                 raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
+
+
+def _entries(model: ModelStatus) -> list[IndexEntry]:
+    found = []
+    for number, each in model.versions.items():
+        state = _STATES.get(each.state, "UNAVAILABLE")
+        reason = "" if state == "READY" else each.error or each.state
+        found.append(IndexEntry(model.name, str(number), state, reason))
+    return found or [IndexEntry(model.name, "", "UNAVAILABLE", model.error or "")]
 
 
 async def _of_native(outputs: Awaitable[Any]) -> Any:

@@ -7,7 +7,13 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import uvloop
+from .._messages import missing_package
+
+try:
+    import uvicorn  # noqa: F401
+    import uvloop
+except ImportError as _error:
+    raise missing_package(_error, "server") from _error
 
 from ..hub import ModelHub
 from ._service import Service
@@ -19,9 +25,8 @@ _END = 5.0  # s that the fronts may take after all requests have ended
 class Front(Protocol):
     """Brings the requests of one protocol to the `Service`."""
 
-    @property
-    def url(self) -> str:
-        """Where it listens."""
+    url: str
+    """where it listens"""
 
     async def start(self) -> None:
         """Listen from now on."""

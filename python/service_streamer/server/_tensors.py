@@ -128,6 +128,8 @@ def from_json(name: Any, datatype: Any, shape: Any, data: Any) -> Tensor:
     Raises:
         InvalidInput: the head is invalid, or the content does not fit it.
     """
+    if type(data) is np.ndarray:  # of a large body, which is converted already
+        return Tensor(name, datatype, data)
     count = check_head(name, datatype, shape)
     if type(data) is not list:
         raise InvalidInput(f"input {shown(name)}: data must be a list, not {shown(data)}")

@@ -52,7 +52,8 @@ def make_app(site: Site) -> Starlette:
         return _response(site.asset(path, request.headers.get("if-none-match")))
 
     async def check(request: Request) -> None:
-        site.steering.check(request.headers.get)
+        client = request.client.host if request.client else ""
+        site.steering.check(request.headers.get, client)
         if (function := site.steering.function) is not None:
             allowed = function(request)
             if inspect.isawaitable(allowed):

@@ -41,6 +41,15 @@ class Refused(Exception):
         self.status = status
 
 
+class TokenCheck(NamedTuple):
+    """Tokens that allow changes, in the place of a `Control`."""
+
+    check: Callable[[str | None, str], None]
+    """gets the header Authorization and the address of the client; raises `Refused`"""
+    needs_token: bool
+    """False: it lets all pass"""
+
+
 class Event(NamedTuple):
     """A change, as the event stream tells it."""
 
@@ -81,9 +90,13 @@ class Steering:
     """
 
     def __init__(
-        self, targets: Mapping[str, Target], control: Control | None, events: Events
+        self,
+        targets: Mapping[str, Target],
+        control: Control | TokenCheck | None,
+        events: Events,
     ) -> None:
-        if control is not None and not isinstance(control, str) and not callable(control):
+        known = control is None or isinstance(control, str | TokenCheck) or callable(control)
+        if not known:
             raise wrong_option(
                 f"control must be a str, a callable or None, not {control!r}", TypeError
             )
@@ -101,14 +114,16 @@ class Steering:
         """How requests are allowed: "token", "callable", or None."""
         if self._control is None:
             return None
+        if isinstance(self._control, TokenCheck):
+            return "token" if self._control.needs_token else "callable"
         return "token" if isinstance(self._control, str) else "callable"
 
     @property
     def function(self) -> Callable[[Any], bool | Awaitable[bool]] | None:
         """The callable that allows requests. None: there is none, so `check` is enough."""
-        return None if isinstance(self._control, str) else self._control
+        return None if isinstance(self._control, str | TokenCheck) else self._control
 
-    def check(self, header: Callable[[str], str | None]) -> None:
+    def check(self, header: Callable[[str], str | None], client: str = "") -> None:
         """Check all that the headers of a request tell.
 
         A page of another site cannot pass: it cannot send JSON, or an Authorization header, without
@@ -116,6 +131,7 @@ class Steering:
 
         Args:
             header: returns the value of a header of the request, or None. Ignores case.
+            client: the address.
 
         Raises:
             Refused: it may not change settings.
@@ -132,10 +148,12 @@ class Steering:
         elif origin is not None:
             same = origin.partition("://")[2] == header("Host")
         else:  # not from a browser, or from one that does not tell
-            same = authorization is not None or isinstance(self._control, str)
+            same = authorization is not None or isinstance(self._control, str | TokenCheck)
         if not same:
             raise Refused(403, "a request of another origin may not change settings")
-        if isinstance(self._control, str):
+        if isinstance(self._control, TokenCheck):
+            self._control.check(authorization, client)
+        elif isinstance(self._control, str):
             scheme, _, token = (authorization or "").partition(" ")
             equal = hmac.compare_digest(token.strip().encode(), self._control.strip().encode())
             if scheme.lower() != "bearer" or not equal:

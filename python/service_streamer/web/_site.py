@@ -6,14 +6,14 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._backend import weakly
 from .._timeline import Wait
 from ._assets import assets
 from ._broadcaster import Broadcaster
-from ._control import Control, Events, Refused, Steering
+from ._control import Control, Events, Refused, Steering, TokenCheck
 from ._metrics import MISSING, Metrics
 from ._schema import VERSION, schema, to_json
 from ._shown import targets
@@ -62,7 +62,7 @@ class Site:
     def __init__(
         self,
         streamers: Any,
-        control: Control | None = None,
+        control: Control | TokenCheck | None = None,
         ready_queue_share: float | None = QUEUE_SHARE,
         event_streams: int = 1000,
         ready_without_workers: bool = False,
@@ -73,6 +73,8 @@ class Site:
         self._begin()
         self.collected = Metrics(self._targets)
         """what ``/metrics`` has"""
+        self.closing: Callable[[], str] = str
+        """returns why no streamer is ready any more; empty: that is not so"""
         os.register_at_fork(after_in_child=weakly(self._begin))
 
     def _begin(self) -> None:
@@ -155,7 +157,8 @@ class Site:
 
     def _reasons(self, snapshots: Mapping[str, Snapshot]) -> dict[str, str]:
         return {
-            name: self._targets[name].closing() or each.reason for name, each in snapshots.items()
+            name: self.closing() or self._targets[name].closing() or each.reason
+            for name, each in snapshots.items()
         }
 
     def _document(self, max_age: float, brief: bool) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def test_the_versions_of_a_hub_are_rows_and_what_is_loaded_comes_first(hub_readi
 @pytest.mark.slow
 def test_the_models_of_a_page_are_read(services, tmp_path):
     pytest.importorskip("uvicorn")
-    pytest.importorskip("httptools")
+    pytest.importorskip("uvicorn")
     folder = Folder(tmp_path)
     folder.add(3)
     places = ("--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0")

@@ -16,7 +16,7 @@ from waits import eventually
 from web_services import LONG
 
 yaml = pytest.importorskip("yaml")
-pytest.importorskip("httptools")
+pytest.importorskip("uvicorn")
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("tritonclient.grpc")
 

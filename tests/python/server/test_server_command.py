@@ -3,8 +3,12 @@
 import http.client
 import json
 import re
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
+import threading
 from pathlib import Path
 
 import httpx
@@ -108,6 +112,106 @@ def test_a_signal_answers_what_was_accepted(serve_hub, model_folder, asked, tmp_
     gate.close()
 
 
+def test_a_signal_under_load_loses_no_request(serve_monitored):
+    service, _, port = serve_monitored()
+    told, lost = [], []
+
+    def ask():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
+        while True:
+            try:
+                connection.request("POST", "/v1/models/times:predict", '{"instances": [2]}')
+            except ConnectionRefusedError:  # it has closed the connection after an answer
+                return
+            try:
+                told.append(connection.getresponse().read())
+            except (OSError, http.client.HTTPException) as error:
+                lost.append(error)
+                return
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for each in threads:
+        each.start()
+    eventually(lambda: len(told) > 200)
+    service.signal(signal.SIGTERM)
+    for each in threads:
+        each.join(LONG)
+    assert service.wait() == 0
+    assert (lost, set(told)) == ([], {b'{"predictions":[6]}'})
+
+
+def test_the_monitor_is_not_ready_from_the_signal_on(
+    serve_monitored, model_folder, asked, tmp_path
+):
+    gate = ProcessGate(tmp_path)
+    more = f'model_init_args = ["{tmp_path}"]'
+    model_folder.configure(model="hub_models:Gated", more=more)
+    service, url, port = serve_monitored()
+    connection = asked(port, "/v1/models/times:predict", {"instances": [2]})
+    gate.wait_entered()
+    assert httpx.get(f"{url}ready", timeout=LONG).status_code == 200
+    service.signal(signal.SIGTERM)
+    service.line("stopping")
+    answer = httpx.get(f"{url}ready", timeout=LONG)
+    assert (answer.status_code, "the server stops" in answer.text) == (503, True)
+    gate.open()
+    assert connection.getresponse().status == 200
+    assert service.wait() == 0
+    gate.close()
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """The certificate of localhost, with its key in the same file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    file, names = tmp_path / "cert.pem", "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-subj", "/CN=localhost", "-addext", names,
+         "-keyout", file, "-out", tmp_path / "only"], check=True, capture_output=True)  # fmt: skip
+    file.write_text(file.read_text() + (tmp_path / "only").read_text())
+    return file
+
+
+def test_tls_is_for_all_of_it(services, model_folder, certificate):
+    grpc = pytest.importorskip("grpc")
+    folder = str(model_folder.root / "models")
+    places = ("--http", "[::1]:0", "--grpc", "127.0.0.1:0", "--monitor", "127.0.0.1:0")
+    service = services("serve", folder, *places, "--tls-cert", str(certificate), "--access-log")
+    page = re.search(r"https://127.0.0.1:(\d+)", service.line("the web interface is at"))[1]
+    port = re.search(r"https://\[::1\]:(\d+)", service.line("served at https"))[1]
+    rpc = re.search(r"grpc://(\S+)", service.line("served at grpc"))[1]
+    context = ssl.create_default_context(cafile=certificate)
+    asking = httpx.Client(verify=context, timeout=LONG)  # it stays open
+    assert asking.get(f"https://127.0.0.1:{page}/live").status_code == 200
+    body = {"instances": ["x" * 200_000]}
+    answer = asking.post(f"https://[::1]:{port}/v1/models/times:predict", json=body)
+    assert len(answer.json()["predictions"][0]) == 600_000
+    service.line('predict HTTP/1.1" 200')
+    _, _, trusted = certificate.read_bytes().partition(b"-----END PRIVATE KEY-----\n")
+    with grpc.secure_channel(rpc, grpc.ssl_channel_credentials(trusted)) as channel:
+        grpc.channel_ready_future(channel).result(LONG)
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    asking.close()
+
+
+def test_a_path_is_an_address(services, model_folder, tmp_path):
+    folder, path = str(model_folder.root / "models"), str(tmp_path / "http.sock")
+    for kill in (True, False):  # the second server finds what the first one has left
+        service = services("serve", folder, "--http", f"unix:{path}")
+        service.line(f"is served at unix:{path}")
+        with httpx.Client(transport=httpx.HTTPTransport(uds=path), timeout=LONG) as asking:
+            assert asking.get("http://x/v2/health/live").json() == {"live": True}
+        busy = services("serve", folder, "--http", f"unix:{path}")
+        busy.line(f"--http: cannot listen at unix:{path}: Address already in use")
+        assert busy.wait() == 2
+        service.signal(signal.SIGKILL if kill else signal.SIGTERM)
+        service.wait()
+    assert not Path(path).exists()
+
+
 def test_the_drain_timeout_ends_requests_with_503(serve_hub, model_folder, asked, tmp_path):
     gate = ProcessGate(tmp_path)
     more = f'model_init_args = ["{tmp_path}"]'
@@ -172,7 +276,7 @@ def test_a_file_without_a_token_is_told(services, model_folder, tmp_path, secret
     service = services(
         "serve", str(model_folder.root / "models"), *places, "--control-token-file", str(file)
     )
-    service.line(f"--control-token-file: {file} {complaint}")
+    service.line(f"the file of tokens {file} {complaint}")
     assert service.wait() == 2
 
 
@@ -201,7 +305,16 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
         (["process_models:Model", "--address", "@x", "--max-loaded", "1"], "is one model"),
         (["process_models:Model", "--address", "@x", "--grpc", "[::1]:0"], "is one model"),
         (["process_models:Model", "--address", "@x", "--monitor", "[::1]:0"], "is one model"),
-        (["{}", "--http", "127.0.0.1:0", "--control-token-file", "x"], "needs --monitor"),
+        (["{}", "--http", "127.0.0.1:0", "--control-token-file", "x"], "cannot be read: No such"),
+        (["{}", "--http", "127.0.0.1:0", "--repository", "token"], "needs a file of control tok"),
+        (["{}", "--http", "127.0.0.1:0", "--memory-budget", "x"], "memory_budget"),
+        (["{}", "--http", "127.0.0.1:0", "--tls-key", "x"], "--tls-key needs --tls-cert"),
+        (["{}", "--http", "127.0.0.1:0", "--tls-cert", "x"], "--tls-cert: x with the key x: "),
+        (["{}", "--http", "unix:/no/such/folder/x"], "cannot listen at unix:/no/such/folder/x: No"),
+        (
+            ["{}", "--http", "9000"],
+            "must be HOST:PORT, such as 127.0.0.1:9000, not '9000'; or unix",
+        ),
         (["process_models:Model"], "give the --address"),
         (["nothere", "--http", "127.0.0.1:0"], "no folder 'nothere', and a model must be given as"),
     ],
@@ -210,4 +323,4 @@ def test_wrong_options_are_named(services, model_folder, arguments, complaint):
     folder = str(model_folder.root / "models")
     service = services("serve", *(each.format(folder) for each in arguments))
     assert complaint in service.process.communicate(timeout=LONG)[1]
-    assert service.process.returncode in (1, 2)
+    assert service.process.returncode == 2

@@ -13,10 +13,9 @@ from waits import LONG, eventually
 from service_streamer.hub import ModelSpec
 from service_streamer.server._blocking import Blocking
 from service_streamer.server._errors import failure
-from service_streamer.server._http import answers as _answers
+from service_streamer.server._http import bodies as _bodies
 from service_streamer.server._http import connection as _connection
 from service_streamer.server._http import front as _front
-from service_streamer.server._http import shared as _shared
 
 ONE = {"instances": [1]}
 LATER = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -25,7 +24,7 @@ DOUBLE = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.mark.parametrize("header", ["Content-Length: 101", "Transfer-Encoding: chunked"])
 def test_a_body_over_the_limit_is_refused(http_servers, send, header):
-    server = http_servers(body_limit=100)
+    server = http_servers(limits=[100])
     head = f"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n"
     connection = send.open(server, head.encode())
     if "chunked" in header:
@@ -38,13 +37,18 @@ def test_a_body_over_the_limit_is_refused(http_servers, send, header):
     ("head", "status"),
     [
         (b"nonsense\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         (b"GET http://x/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
         (b"GET /v2?x=1 HTTP/1.0\r\n\r\n", 200),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-        (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
-        (b"GET /" + b"x" * 70_000, 431),
+        (DOUBLE + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (DOUBLE + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (DOUBLE + b"Content-Length: -1\r\n\r\n", 400),
+        (DOUBLE + b"Content-Length : 1\r\n\r\n", 400),
+        (DOUBLE + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 400),
+        (b"GET /" + b"x" * 70_000, 400),
     ],
 )
 def test_odd_heads(http_servers, send, head, status):
@@ -61,33 +65,49 @@ def test_a_connection_that_nobody_uses_ends(http_servers, send, monkeypatch):
 
 
 def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
-    server = http_servers()
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
-    connection = send.open(server, head)
+    monkeypatch.setattr(_bodies, "RECEIVE_TIMEOUT", 0.05)
+    connection = send.open(http_servers(), DOUBLE + b"Content-Length: 100\r\n\r\n{")
     assert status_of(connection) == 408
 
 
-def test_large_bodies_share_a_limit(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_shared, "LARGE_LIMIT", 1_000_000)
+@pytest.mark.parametrize("answered", [0, 1])
+@pytest.mark.parametrize("head", [b"", b"GET /v2 HTTP/1.1\r\nHost:"])
+def test_a_head_that_does_not_come_ends_the_connection(
+    http_servers, send, monkeypatch, answered, head
+):
+    monkeypatch.setattr(_connection, "HEAD_TIMEOUT", 0.05)
+    monkeypatch.setattr(_front, "SWEEP", 0.05)
+    connection = send.open(http_servers(), LATER * answered)
+    with connection.makefile("rb") as file:
+        while answered and file.read(1) != b"}":  # of {"live":true}
+            pass
+        connection.sendall(head or b"G")
+        assert b"HTTP" not in file.read()
+
+
+@pytest.mark.parametrize("chunks", [False, True])
+def test_large_bodies_share_a_limit_and_take_memory_as_they_come(
+    http_servers, send, monkeypatch, chunks
+):
+    monkeypatch.setattr(_bodies, "TOGETHER", 1_000_000)
     server = http_servers()
     body = b'{"instances": ["%b"]}' % (b"x" * 600_000)
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
-    first = send.open(server, head + body[:1000])
-    eventually(lambda: server.shared.large)
-    assert status_of(send.open(server, head + body[:1000])) == 503
-    first.sendall(body[1000:])
+    length = b"Content-Length: %d\r\n\r\n" % len(body)
+    head = DOUBLE + (b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) if chunks else length)
+    idle = [send.open(server, head + body[:1000]) for _ in range(3)]  # they hold 1000 bytes each
+    first = send.open(server, head + body[:590_000])
+    eventually(lambda: server.bodies.held_bytes == 593_000)
+    assert status_of(send.open(server, head + body[:590_000])) == 503
+    first.sendall(body[590_000:] + (b"\r\n0\r\n\r\n" if chunks else b""))
     assert status_of(first) == 200
-    eventually(lambda: not server.shared.large)
-    gone = send.open(server, head + body[:1000])
-    eventually(lambda: server.shared.large)
-    gone.close()
-    eventually(lambda: not server.shared.large)
+    for each in idle:
+        each.close()
+    eventually(lambda: not server.bodies.held_bytes)
 
 
 def test_a_large_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_connection, "RECEIVE_TIMEOUT", 0.05)
-    head = b"POST /v1/models/double:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
+    monkeypatch.setattr(_bodies, "RECEIVE_TIMEOUT", 0.05)
+    head = DOUBLE + b"Content-Length: 1000000\r\n\r\n"
     connection = send.open(http_servers(), head + b" " * 1000)
     assert status_of(connection) == 408
 
@@ -105,17 +125,6 @@ def test_a_head_that_follows_other_requests_counts_alone(http_servers, send):
         assert file.read().count(b"HTTP/1.1 200") == 2001
 
 
-def test_bodies_in_chunks_share_the_limit_of_large_ones(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_shared, "LARGE_LIMIT", 300_000)
-    server = http_servers()
-    head = DOUBLE + b"Transfer-Encoding: chunked\r\n\r\n30d40\r\n" + b" " * 200_000
-    first = send.open(server, head)
-    eventually(lambda: server.shared.large >= 200_000)
-    assert status_of(send.open(server, head)) == 503
-    first.close()
-    eventually(lambda: not server.shared.large)
-
-
 @pytest.mark.parametrize("more", [b"0\r\nX: " + b"x" * 1_000_000, b"1;" + b"x" * 1_000_000])
 def test_the_framing_of_a_body_has_a_limit(http_servers, send, more):
     head = DOUBLE + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -123,7 +132,8 @@ def test_the_framing_of_a_body_has_a_limit(http_servers, send, more):
 
 
 def test_a_client_that_does_not_read_gets_no_further_answers(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_answers, "SEND_TIMEOUT", 0.05)
+    monkeypatch.setattr(_connection, "SEND_TIMEOUT", 0.05)
+    monkeypatch.setattr(_front, "SWEEP", 0.05)
     answered = []
 
     def large(batch):
@@ -132,9 +142,9 @@ def test_a_client_that_does_not_read_gets_no_further_answers(http_servers, send,
 
     server = http_servers({"large": ModelSpec(large, batch_size=1)})
     body = b'{"instances": [1]}'
-    head = b"POST /v1/models/large:predict HTTP/1.1\r\nContent-Length: 18\r\n\r\n"
+    head = b"POST /v1/models/large:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n"
     send.open(server, (head + body) * 20)
-    eventually(lambda: answered and not server.shared.connections)
+    eventually(lambda: answered and not server.connections)
     assert len(answered) < 20
 
 
@@ -150,7 +160,7 @@ def test_the_text_of_an_error_that_is_not_unicode_can_be_sent():
 
 
 def test_rows_without_elements_have_a_limit(http_servers):
-    tensor = {"name": "x", "datatype": "FP32", "shape": [5_000_000, 0], "data": []}
+    tensor = {"name": "x", "datatype": "FP32", "shape": [100_000, 0], "data": []}
     answer = http_servers().ask("POST", "/v2/models/double/infer", {"inputs": [tensor]})
     assert (answer.status, "rows without elements" in answer.json["error"]) == (400, True)
 

@@ -90,9 +90,9 @@ def test_a_stream_is_in_progress_until_its_end(http_servers, send):
 
 
 def test_a_body_that_is_too_large_is_counted(http_servers):
-    server = http_servers(MODELS, body_limit=10)
+    server = http_servers(MODELS, limits=[10])
     assert server.ask("POST", "/v1/models/double:predict", {"instances": [1, 2]}).status == 413
-    assert count(server.service, "unknown", 413) == 1
+    assert count(server.service, "predict", 413) == 1
 
 
 def test_calls_of_grpc_are_counted_by_method_and_code(grpc_servers, triton_clients):

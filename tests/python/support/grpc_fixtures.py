@@ -12,9 +12,10 @@ from service_streamer.hub import ModelHub
 class GrpcThread:
     """Serves a hub from an event loop of its own."""
 
-    def __init__(self, hub, max_message):
+    def __init__(self, hub, max_message, access):
         from uvloop import new_event_loop
 
+        from service_streamer.server._access import Access
         from service_streamer.server._grpc.front import GrpcFront
         from service_streamer.server._service import Service
 
@@ -23,11 +24,11 @@ class GrpcThread:
         self.loop = new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self.run(self._start(GrpcFront, max_message))
+        self.run(self._start(GrpcFront, max_message, access or Access("open")))
         self.address = self._front.url.removeprefix("grpc://")
 
-    async def _start(self, kind, max_message):
-        self._front = kind(self.service, ("127.0.0.1", 0), max_message)
+    async def _start(self, kind, max_message, access):
+        self._front = kind(self.service, ("127.0.0.1", 0), max_message, access)
         await self._front.start()
 
     def run(self, main):
@@ -38,6 +39,7 @@ class GrpcThread:
 
     def stop(self):
         """Begin to stop the front. Returns a future."""
+        self.service.stop()
         return self.begin(self._front.stop())
 
     def close(self):
@@ -49,12 +51,15 @@ class GrpcThread:
 
 
 @pytest.fixture
-def grpc_servers():
+def grpc_servers(monkeypatch):
     """Serves models over gRPC, until the test has ended."""
+    from service_streamer.server._grpc import front
+
+    monkeypatch.setattr(front, "GRACE", 0.0)
     made = []
 
-    def start(models, max_message=1 << 24):
-        made.append(GrpcThread(ModelHub(models), max_message))
+    def start(models, max_message=1 << 24, access=None):
+        made.append(GrpcThread(ModelHub(models), max_message, access))
         return made[-1]
 
     yield start

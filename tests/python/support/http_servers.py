@@ -9,14 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("httptools")
 pytest.importorskip("numpy")
 pytest.importorskip("orjson")
+pytest.importorskip("uvicorn")
 pytest.importorskip("uvloop")
 
 import uvloop
 from waits import LONG
 
+from service_streamer.server._access import Access
+from service_streamer.server._http.asgi import AsgiApplication
+from service_streamer.server._http.bodies import Bodies
 from service_streamer.server._http.front import HttpFront
 from service_streamer.server._http.messages import Request
 from service_streamer.server._http.routes import Application
@@ -26,9 +29,9 @@ from service_streamer.server._service import Service
 class App:
     """Asks an application without a server."""
 
-    def __init__(self, hub):
+    def __init__(self, hub, access=None):
         self.service = Service(hub)
-        self._application = Application(self.service)
+        self._application = Application(self.service, access or Access("open"))
 
     async def answer(self, method, path, body=b"", headers=None):
         if not isinstance(body, bytes):
@@ -44,9 +47,10 @@ class App:
 class HttpServer:
     """Listens at a free port of 127.0.0.1."""
 
-    def __init__(self, hub, **options):
+    def __init__(self, hub, limits=(), access=None, **options):
         self._started = threading.Event()
-        self._options = options
+        self._access = access or Access("open")
+        self._limits, self._options = limits, options
         self._thread = threading.Thread(target=lambda: uvloop.run(self._serve(hub)))
         self._thread.start()
         assert self._started.wait(LONG), "the server did not start"
@@ -54,9 +58,12 @@ class HttpServer:
     async def _serve(self, hub):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.service = Service(hub)
-        front = HttpFront(Application(self.service), ("127.0.0.1", 0), **self._options)
-        self.port = front._address[1]
-        self.shared = front._shared
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.bodies = Bodies(*self._limits)
+        app = AsgiApplication(Application(self.service, self._access), self.bodies)
+        front = HttpFront(app, listener, "", **self._options)
+        self.connections = front.connections
         self.url = f"127.0.0.1:{self.port}"
         await front.start()
         self._started.set()

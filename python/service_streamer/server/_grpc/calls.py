@@ -12,8 +12,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from .. import _log
+from .._access import CONTROL, FREE, Access
 from .._counts import Counts
-from .._errors import Failure, InvalidInput, failure
+from .._errors import Failure, InvalidInput, NotServing, failure
 from . import messages
 
 _LONGEST = 500  # characters of an error; clients take 8 KB of headers, and one may need 12 bytes
@@ -22,7 +23,13 @@ Unary = Callable[[Any, Any], Awaitable[Any]]
 Streaming = Callable[[AsyncIterator[bytes], Any], Awaitable[None]]
 
 
-def handlers(name: str, methods: Mapping[str, Any], counts: Counts) -> Any:
+def handlers(
+    name: str,
+    methods: Mapping[str, Any],
+    counts: Counts,
+    access: Access,
+    closing: Callable[[], str],
+) -> Any:
     """Return the handlers of a service.
 
     Args:
@@ -30,18 +37,21 @@ def handlers(name: str, methods: Mapping[str, Any], counts: Counts) -> Any:
         methods: a function for each method. It gets the message, or an iterator of the bytes of
             messages, and the context. Its exceptions end the call with the code of `failure`.
         counts: counts the calls.
+        access: decides which are allowed.
+        closing: returns why no call is taken any more; empty: calls are taken.
     """
     found = {}
+    counted = functools.partial(_counted, counts, access, closing)
     for method in messages.service(name).methods:
         call = methods[method.name]
         if method.client_streaming:
             found[method.name] = grpc.stream_stream_rpc_method_handler(
-                functools.partial(_stream, method.name, counts, call)
+                functools.partial(_stream, method.name, counted, call)
             )
         else:
             kind = messages.message(method.input_type.full_name)
             found[method.name] = grpc.unary_unary_rpc_method_handler(
-                functools.partial(_unary, method.name, counts, kind, call)
+                functools.partial(_unary, method.name, counted, kind, call)
             )
     return grpc.method_handlers_generic_handler(name, found)
 
@@ -70,25 +80,32 @@ def parse(kind: Any, data: bytes) -> Any:
 
 
 async def _unary(
-    name: str, counts: Counts, kind: Any, method: Unary, data: bytes, context: Any
+    name: str, counted: Any, kind: Any, method: Unary, data: bytes, context: Any
 ) -> bytes:
-    async with _counted(name, counts, context):
+    async with counted(name, context):
         response = await method(parse(kind, data), context)
         return response.SerializeToString()  # type: ignore[no-any-return]
 
 
 async def _stream(
-    name: str, counts: Counts, method: Streaming, requests: AsyncIterator[bytes], context: Any
+    name: str, counted: Any, method: Streaming, requests: AsyncIterator[bytes], context: Any
 ) -> None:
-    async with _counted(name, counts, context):
+    async with counted(name, context):
         await method(requests, context)
 
 
 @contextlib.asynccontextmanager
-async def _counted(name: str, counts: Counts, context: Any) -> AsyncIterator[None]:
-    """Count a call, and end it with the code of its exception."""
+async def _counted(
+    counts: Counts, access: Access, closing: Callable[[], str], name: str, context: Any
+) -> AsyncIterator[None]:
+    """Count a call if it is allowed, and end it with the code of its exception."""
     began, code = counts.begin(), "CANCELLED"
     try:
+        if (why := closing()) and name not in FREE:
+            raise NotServing(why)
+        if access.needs_tokens or name in CONTROL:
+            client = context.peer().rpartition(":")[0]  # without the port
+            access.check(name, _authorization(context), client)
         yield
         code = "OK"
     except Exception as error:
@@ -97,6 +114,13 @@ async def _counted(name: str, counts: Counts, context: Any) -> AsyncIterator[Non
         await _abort(context, found)
     finally:
         counts.end(name, code, began)
+
+
+def _authorization(context: Any) -> str | None:
+    for name, value in context.invocation_metadata():
+        if name == "authorization":
+            return str(value)
+    return None
 
 
 async def _abort(context: Any, found: Failure) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
+from .._items import MAX_INPUTS
 from .._parameters import OF_INPUT, OF_OUTPUT, OF_REQUEST, check_parameters
 from .._requests import CallOptions, InferRequest, InferResponse
 from .._tensors import Tensor, check_head, encoded, from_bytes, from_json, shown, to_bytes
@@ -102,6 +103,8 @@ def _headers(context: Any) -> dict[bytes, bytes]:
 
 
 def _inputs(message: Any) -> list[Tensor]:
+    if len(message.inputs) > MAX_INPUTS:
+        raise InvalidInput(f"the request has {len(message.inputs)} inputs, at most {MAX_INPUTS}")
     raw = message.raw_input_contents
     if not raw:
         return [_from_contents(each) for each in message.inputs]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
 import grpc
 
+from .._access import Access
 from .._counts import Counts
 from .._service import Service
 from . import messages
@@ -14,6 +16,7 @@ from .calls import handlers
 from .health import Health
 from .inference import Inference
 
+GRACE = 0.3  # s
 CALLS = 1024  # of a connection at a time; others wait in the client
 _FOREVER = 1e8  # s; gRPC has no other way to wait until all calls have ended
 
@@ -23,16 +26,24 @@ class GrpcFront:
 
     Args:
         service: what it serves.
-        place: host and port. Port 0: any that is free.
+        place: host and port. Port 0: any that is free. Or "unix:PATH" and 0.
         body_limit: most bytes of a message. A larger one is refused with RESOURCE_EXHAUSTED.
+        access: decides which calls are allowed.
+        credentials: of TLS, as gRPC has them. None: there is no TLS.
 
     Raises:
         OSError: it cannot listen there.
     """
 
-    def __init__(self, service: Service, place: tuple[str, int], body_limit: int) -> None:
-        host, port = _free_address(place)
-        self._host = f"[{host}]" if ":" in host else host
+    def __init__(
+        self,
+        service: Service,
+        place: tuple[str, int],
+        body_limit: int,
+        access: Access,
+        credentials: Any = None,
+    ) -> None:
+        address = _free_address(place)
         self._inference = Inference(service)
         counts = service.counts["grpc"] = Counts()
         options = (
@@ -44,19 +55,22 @@ class GrpcFront:
         self._server: Any = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers(
             (
-                handlers(messages.INFERENCE, self._inference.methods, counts),
-                handlers(messages.HEALTH, Health(service).methods, counts),
+                handlers(
+                    messages.INFERENCE, self._inference.methods, counts, access, service.closing
+                ),
+                handlers(messages.HEALTH, Health(service).methods, counts, access, service.closing),
             )
         )
         try:
-            self._port = self._server.add_insecure_port(f"{self._host}:{port}")
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:  # another process was faster
             raise OSError(str(error)) from None
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"grpc://{self._host}:{self._port}"
+        is_path = address.startswith("unix:")
+        self.url = address if is_path else f"grpc://{address.rpartition(':')[0]}:{port}"
+        """where it listens"""
 
     async def start(self) -> None:
         """Listen from now on."""
@@ -65,15 +79,21 @@ class GrpcFront:
     async def stop(self) -> None:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
+        # gRPC ends calls that are on their way with CANCELLED, which no client tries again. So they
+        # get UNAVAILABLE from here for a while, and clients go elsewhere.
+        await asyncio.sleep(GRACE)
         await self._server.stop(_FOREVER)
 
 
-def _free_address(place: tuple[str, int]) -> tuple[str, int]:
-    """Return the IP address and the port of a place.
+def _free_address(place: tuple[str, int]) -> str:
+    """Return the address of a place for gRPC.
 
     Raises:
         OSError: nothing can listen there. gRPC would write the reason to stderr only.
     """
+    if place[0].startswith("unix:"):
+        return place[0]
     family, _, _, _, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
     with socket.create_server(address[:2], family=family) as probe:
-        return str(address[0]), int(probe.getsockname()[1])
+        host, port = address[0], probe.getsockname()[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from .. import _log
@@ -36,7 +36,7 @@ async def events(pieces: AsyncStream) -> Response:
     return Response(200, body, CONTENT_TYPE, (("cache-control", "no-store"),))
 
 
-async def _body(first: list[bytes], pieces: AsyncStream) -> AsyncIterator[bytes]:
+async def _body(first: list[bytes], pieces: AsyncStream) -> AsyncGenerator[bytes, None]:
     try:
         for each in first:
             yield each

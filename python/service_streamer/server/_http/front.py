@@ -1,83 +1,134 @@
-"""HttpFront: listens for HTTP."""
+"""HttpFront: listens for HTTP with uvicorn."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
+import functools
+import logging
 import socket
+from collections.abc import Iterator
+from typing import Any
 
-from .connection import Connection
-from .routes import Application
-from .shared import Shared
+import uvicorn
+
+from .asgi import AsgiApplication, Receive, Scope, Send
+from .connection import STATE, Connection
 
 BACKLOG = 2048  # connections that wait to be accepted
-BODY_LIMIT = 64 << 20  # bytes
-IDLE_TIMEOUT = 75.0  # s; a connection without a request ends after one to two of them
+HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
+IDLE_TIMEOUT = 75  # s without a request, after which a connection ends
+SWEEP = 5.0  # s between two looks at all connections
+GRACE = 0.3  # s in which a client that has seen no answer yet may send one more request
 
 
 class HttpFront:
-    """Listens for HTTP/1.1 from the constructor on, and answers from `start` to `stop`.
+    """Listens for HTTP/1.1 in the running event loop, from `start` to `stop`.
 
     Args:
         application: answers the requests.
-        place: host and port. Port 0: any that is free.
-        body_limit: most bytes of a body. A larger one is refused with status 413.
-
-    Raises:
-        OSError: it cannot listen there.
+        listener: a socket that listens.
+        url: where it listens.
+        access_log: log each request.
+        options: more of uvicorn's, such as ``ssl_certfile`` and ``forwarded_allow_ips``.
     """
 
     def __init__(
-        self, application: Application, place: tuple[str, int], body_limit: int = BODY_LIMIT
+        self,
+        application: AsgiApplication,
+        listener: socket.socket,
+        url: str,
+        access_log: bool = False,
+        **options: Any,
     ) -> None:
-        self._shared = Shared(application, body_limit)
-        family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
-        self._socket = socket.create_server(place, family=family, backlog=BACKLOG)
-        # a forked worker, or what its model starts, would keep the port in use
-        os.register_at_fork(after_in_child=self._socket.close)
-        self._address = self._socket.getsockname()[:2]
-        self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        host, port = self._address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._application = application
+        self._socket = listener
+        self.url = url
+        self.connections: set[Connection] = set()
+        """those that are open"""
+        self._stopping = False
+        self._listens = asyncio.Event()
+        config = uvicorn.Config(
+            self._answer,
+            http=functools.partial(Connection, self.connections),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,  # so its log goes where the log of this process goes
+            access_log=access_log,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=IDLE_TIMEOUT,
+            h11_max_incomplete_event_size=HEAD_LIMIT,
+            callback_notify=self._notify,
+            **options,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients cause its warnings
+        config.load()  # reads the certificate
+        self._server = _Server(config)
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: self._connection(loop), sock=self._socket, backlog=BACKLOG
-        )
+        serving = loop.create_task(self._server.serve([self._socket]))
+        listens = loop.create_task(self._listens.wait())
+        self._tasks = [serving, loop.create_task(self._sweep())]
+        await asyncio.wait([serving, listens], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
 
     async def stop(self) -> None:
         """Refuse new connections, and wait until all requests are answered."""
-        if self._server is None:
+        if not self._tasks:
             self._socket.close()
             return
-        self._server.close()
-        shared = self._shared
-        for connection in list(shared.connections):
-            connection.close_soon()
-        if shared.connections:
-            shared.ended = asyncio.get_running_loop().create_future()
-            await shared.ended
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._stopping = True
+        for each in self._server.servers:
+            each.close()
+        # Clients that are in the middle of many requests learn from the next answer that it is the
+        # last. To close their connections now would lose the requests that are on their way.
+        end = asyncio.get_running_loop().time() + GRACE
+        while self.connections and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(GRACE / 10)
+        serving, sweeping = self._tasks
+        self._server.should_exit = True
+        while not serving.done():
+            for each in list(self.connections):
+                each.end_if_idle()
+            await asyncio.wait([serving], timeout=GRACE)
+        serving.result()
+        sweeping.cancel()
 
-    def _connection(self, loop: asyncio.AbstractEventLoop) -> Connection:
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(IDLE_TIMEOUT, self._sweep, loop)
-        return Connection(self._shared, loop)
+    # -------------------------------------------------------------------- private
 
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the connections that were not used since the last time."""
-        for connection in list(self._shared.connections):
-            if connection.is_idle and not connection.is_fresh:
-                connection.close()
-            connection.is_fresh = False
-        self._sweeper = None
-        if self._shared.connections:
-            self._sweeper = loop.call_later(IDLE_TIMEOUT, self._sweep, loop)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: Connection = scope["state"].pop(STATE)
+        connection.begin(any(name == b"transfer-encoding" for name, _ in scope["headers"]))
+
+        async def send_last(message: Any) -> None:
+            if message["type"] == "http.response.start" and self._stopping:
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        try:
+            await self._application(scope, receive, send_last)
+        finally:
+            connection.end()
+
+    async def _notify(self) -> None:
+        self._listens.set()
+
+    async def _sweep(self) -> None:
+        """End the connections whose clients are too slow."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for each in list(self.connections):
+                each.check()
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]  # Any where uvicorn is not installed
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process."""
+        yield

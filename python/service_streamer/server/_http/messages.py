@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 from ..._messages import text_of
@@ -11,6 +11,8 @@ from .._errors import Failure, failure
 from .json_values import dump
 
 JSON = "application/json"
+HEADER_LENGTH = b"inference-header-content-length"
+"""the header with the length of the JSON before binary tensors"""
 
 
 @dataclasses.dataclass(slots=True)
@@ -18,10 +20,14 @@ class Request:
     """A request with its whole body."""
 
     method: str
+    """HEAD is GET here"""
     path: str
+    """encoded, so ``%2F`` is a character of a part of it"""
     headers: Mapping[bytes, bytes]
     """by their names in lower case"""
     body: bytes | bytearray = b""
+    client: str = ""
+    """the address; "": unknown"""
 
 
 @dataclasses.dataclass(slots=True)
@@ -29,13 +35,17 @@ class Response:
     """A response. Its body is complete, or it comes piece by piece."""
 
     status: int
-    body: bytes | AsyncIterator[bytes] = b""
+    body: bytes | AsyncGenerator[bytes, None] = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
 
 
 Handler = Callable[[Request], Awaitable[Response]]
 """answers the requests of one path. It raises what `error_response` knows"""
+
+
+class Disconnected(Exception):
+    """The client has gone before its request was read."""
 
 
 class Refused(Exception):
@@ -60,6 +70,8 @@ def error_response(error: BaseException) -> Response:
     headers: tuple[tuple[str, str], ...] = ()
     if told.retry_after is not None:
         headers = (("retry-after", str(told.retry_after)),)
+    elif told.status == 401:
+        headers = (("www-authenticate", 'Bearer realm="service-streamer"'),)
     return Response(told.status, dump({"error": told.message}), headers=headers)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
-import urllib.parse
+from collections.abc import Awaitable, Callable
+from urllib.parse import unquote
 
 from .. import _log
+from .._access import CONTROL, Access
 from .._counts import UNKNOWN, Counts
+from .._errors import NotAllowed
 from .._service import Service
-from .messages import Handler, Refused, Request, Response, error_response
+from .large_json import LargeJson
+from .messages import Disconnected, Handler, Refused, Request, Response, error_response
 from .tf_serving import TfServing
 from .v2 import V2
 
@@ -16,22 +20,46 @@ _PATHS = 1024  # most paths whose handlers are kept
 
 
 class Application:
-    """Answers requests of HTTP. It knows no front, so a test needs no socket."""
+    """Answers requests of HTTP. It knows no server, so a test needs no socket.
 
-    def __init__(self, service: Service) -> None:
-        self._v2 = V2(service)
-        self._tf_serving = TfServing(service)
+    Args:
+        service: runs them.
+        access: decides which are allowed.
+    """
+
+    def __init__(self, service: Service, access: Access) -> None:
+        self._access = access
+        large = LargeJson()
+        self._v2 = V2(service, large)
+        self._tf_serving = TfServing(service, large)
         self._find = functools.lru_cache(_PATHS)(self._route)
         self.counts = service.counts["http"] = Counts()
 
-    async def answer(self, request: Request) -> Response:
-        """Return the response to a request. Raises nothing but asyncio.CancelledError."""
+    async def answer(
+        self, request: Request, read: Callable[[], Awaitable[bytes | bytearray]] | None = None
+    ) -> Response:
+        """Return the response to a request.
+
+        Args:
+            request: the request.
+            read: reads its body. None: the request has it.
+
+        Raises:
+            Disconnected: by `read`. There is no other exception but asyncio.CancelledError.
+        """
         began = self.counts.begin()
         route, status = UNKNOWN, 499  # as nginx has it: the client has gone
         try:
             route, handler = self._find(request.path)
+            if route in CONTROL and _is_foreign(request):
+                raise NotAllowed("a web page of another origin may not change the repository")
+            self._access.check(route, _authorization(request), request.client)
+            if read is not None:
+                request.body = await read()
             response = await handler(request)
             status = response.status
+        except Disconnected:
+            raise
         except Exception as error:
             response = error_response(error)
             status = response.status
@@ -41,11 +69,6 @@ class Application:
             self.counts.end(route, status, began)
         return response
 
-    def refuse(self, error: Refused) -> Response:
-        """Return the response to a request that could not be read."""
-        self.counts.end(UNKNOWN, error.status, self.counts.begin())
-        return error_response(error)
-
     def _route(self, path: str) -> tuple[str, Handler]:
         """Return the name of a route, and what answers its requests.
 
@@ -53,7 +76,7 @@ class Application:
             Refused: there is no such path.
         """
         found: Handler | None = None
-        match urllib.parse.unquote(path).split("/"):
+        match [unquote(each) for each in path.split("/")]:
             case ["", "v1", "models", *rest] | ["", "models", *rest]:
                 found = self._tf_serving.find(rest)
             case ["", "v2", *rest]:
@@ -62,3 +85,14 @@ class Application:
             raise Refused(404, f"unknown path {path}")
         method = getattr(found, "func", found)  # of a partial
         return method.__name__.lstrip("_"), found
+
+
+def _authorization(request: Request) -> str | None:
+    found = request.headers.get(b"authorization")
+    return None if found is None else found.decode("latin-1")
+
+
+def _is_foreign(request: Request) -> bool:
+    """Return True if a browser sends the request for a page of another origin."""
+    origin = request.headers.get(b"origin")
+    return origin is not None and origin.partition(b"://")[2] != request.headers.get(b"host")

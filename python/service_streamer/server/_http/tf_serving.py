@@ -9,11 +9,13 @@ from typing import Any
 from ...hub import UnknownModel
 from .._call_options import call_options
 from .._errors import InvalidInput
+from .._items import Items
 from .._requests import IndexEntry
 from .._service import Service
 from .._tensors import shown
 from .events import events
 from .json_values import decode_bytes, parse_object
+from .large_json import INLINE, LargeJson
 from .messages import Handler, Request, Response, check_method, json_response
 
 _SIGNATURE, _DEFAULT = "signature_name", "serving_default"
@@ -23,8 +25,9 @@ _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
 class TfServing:
     """Answers the requests whose path begins with /v1/models or /models."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, large: LargeJson) -> None:
         self._service = service
+        self._large = large
 
     def find(self, path: list[str]) -> Handler | None:
         """Return what answers the requests of a path. `path` has the parts after /models."""
@@ -43,44 +46,55 @@ class TfServing:
 
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = _body(request, "instances", "inputs")
+        body = await self._body(model, version, request, "instances", "inputs")
         options = call_options(request.headers)
-        instances, inputs = body.get("instances"), body.get("inputs")
-        if (instances is None) == (inputs is None):
+        name, instances = instances_of(body)
+        if name == "instance":
             raise InvalidInput('the body must have either "instances" or "inputs"')
-        if inputs is not None:
-            outputs = await self._service.predict(model, version, _rows(inputs), options)
-            return json_response({"outputs": _columns(outputs)})
-        if type(instances) is not list:
-            raise InvalidInput(f"instances must be a list, not {shown(instances)}")
         outputs = await self._service.predict(model, version, instances, options)
+        if name == "inputs":
+            return json_response({"outputs": _columns(outputs)})
         return json_response({"predictions": _row_form(outputs)})
 
     async def _stream(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = _body(request, "instance")
+        body = await self._body(model, version, request, "instance")
         if "instance" not in body:
             raise InvalidInput('the body must have an "instance"')
         options = call_options(request.headers)
-        pieces = await self._service.stream(model, version, body["instance"], options)
+        _, instances = instances_of({"instance": body["instance"]})
+        pieces = await self._service.stream(model, version, instances, options)
         return await events(pieces)
+
+    async def _body(
+        self, model: str, version: str, request: Request, *fields: str
+    ) -> dict[str, Any]:
+        if len(request.body) > INLINE:
+            handle = self._service.handle(model, version)
+            inputs, structure = handle.spec.inputs, handle.item_structure
+            return await self._large.predict(request.body, fields, inputs, structure)
+        return parsed(request.body, *fields)
 
     async def _status(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
         number = str(self._service.handle(model, version).version) if version else ""
         found = [
             _version_status(each)
-            for each in self._service.index()
-            if each.name == model and number in ("", each.version)
+            for each in self._service.versions(model)
+            if number in ("", each.version)
         ]
         if not found:
             raise UnknownModel(f"there is no model {model!r}")
         return json_response({"model_version_status": found})
 
 
-def _body(request: Request, *fields: str) -> dict[str, Any]:
-    """Return the body of a request, which may have these fields and a signature."""
-    body = parse_object(request.body, exact=True)
+def parsed(text: bytes | bytearray | memoryview, *fields: str) -> dict[str, Any]:
+    """Return the object of a body, which may have these fields and a signature.
+
+    Raises:
+        InvalidInput: it is none, or has others.
+    """
+    body = parse_object(text, exact=True)
     for name in body.keys() - {*fields, _SIGNATURE}:
         raise InvalidInput(
             f"the field {shown(name)} is not supported; a body has {' or '.join(fields)}"
@@ -90,9 +104,28 @@ def _body(request: Request, *fields: str) -> dict[str, Any]:
         raise InvalidInput(
             f"unknown {_SIGNATURE} {shown(signature)}; each model has one, {_DEFAULT!r}"
         )
-    if b'"b64"' not in request.body:
+    if b'"b64"' not in bytes(text):
         return body
     return {name: decode_bytes(value, level=2) for name, value in body.items()}
+
+
+def instances_of(body: dict[str, Any]) -> tuple[str, list[Any] | Items]:
+    """Return the instances in a body, and the field that has them.
+
+    Raises:
+        InvalidInput: there are none.
+    """
+    instances, inputs = body.get("instances"), body.get("inputs")
+    if instances is inputs is None and "instance" in body:
+        instance = body["instance"]
+        return "instance", instance if type(instance) is Items else [instance]
+    if (instances is None) == (inputs is None):
+        raise InvalidInput('the body must have either "instances" or "inputs"')
+    if inputs is not None:
+        return "inputs", inputs if type(inputs) is Items else _rows(inputs)
+    if type(instances) not in (list, Items):
+        raise InvalidInput(f"instances must be a list, not {shown(instances)}")
+    return "instances", instances  # type: ignore[return-value]
 
 
 def _rows(inputs: Any) -> list[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput, NotServing
+from .._items import MAX_INPUTS
 from .._parameters import (
     OF_INPUT,
     OF_OUTPUT,
@@ -23,18 +24,18 @@ from .._requests import InferRequest, InferResponse
 from .._service import Service
 from .._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
 from .json_values import dump, parse_object
-from .messages import Handler, Request, Response, check_method, json_response
+from .large_json import INLINE, LargeJson, small
+from .messages import HEADER_LENGTH, Handler, Request, Response, check_method, json_response
 
-HEADER_LENGTH = b"inference-header-content-length"
-"""the length of the JSON before the binary tensors"""
 BINARY = "application/octet-stream"
 
 
 class V2:
     """Answers the requests whose path begins with /v2."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, large: LargeJson) -> None:
         self._service = service
+        self._large = large
 
     def find(self, path: list[str]) -> Handler | None:
         """Return what answers the requests of a path. `path` has the parts after /v2."""
@@ -75,15 +76,16 @@ class V2:
 
     async def _live(self, request: Request) -> Response:
         check_method(request, "GET")
-        return Response(200)
+        return json_response({"live": True})
 
     async def _ready(self, request: Request) -> Response:
         check_method(request, "GET")
-        return _health(self._service.ready())
+        return _health({"ready": self._service.ready()})
 
     async def _model_ready(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
-        return _health(self._service.model_ready(model, version))
+        ready = self._service.model_ready(model, version)
+        return _health({"name": model, "ready": ready})
 
     async def _metadata(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
@@ -91,12 +93,12 @@ class V2:
 
     async def _index(self, request: Request) -> Response:
         check_method(request, "POST")
-        asked = parse_object(request.body or b"{}")
+        asked = parse_object(small(request.body) or b"{}")
         return json_response(self._service.index(asked.get("ready") is True))
 
     async def _load(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = parse_object(request.body or b"{}")
+        body = parse_object(small(request.body) or b"{}")
         check_load_parameters(_object(body, "parameters", "the request"))
         await self._service.load(model, timeout=call_options(request.headers).timeout)
         return Response(200, b"{}")
@@ -111,7 +113,7 @@ class V2:
     async def _infer(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
         head, binary = _split(request)
-        body = parse_object(head)
+        body = await self._large.infer(head) if len(head) > INLINE else parse_object(head)
         parameters = _object(body, "parameters", "the request")
         check_parameters(parameters, OF_REQUEST, "the request")
         options = with_parameters(call_options(request.headers), parameters)
@@ -140,10 +142,10 @@ class _Wanted:
         return self._binary if self.names is None else self.names[name]
 
 
-def _health(is_ready: bool) -> Response:
-    if not is_ready:
+def _health(told: dict[str, Any]) -> Response:
+    if not told["ready"]:
         raise NotServing("not ready")
-    return Response(200)
+    return json_response(told)
 
 
 def _split(request: Request) -> tuple[bytes | bytearray | memoryview, memoryview]:
@@ -165,6 +167,8 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
     inputs = body.get("inputs")
     if type(inputs) is not list:
         raise InvalidInput(f"inputs must be a list of tensors, not {shown(inputs)}")
+    if len(inputs) > MAX_INPUTS:
+        raise InvalidInput(f"the request has {len(inputs)} inputs, at most {MAX_INPUTS}")
     found = []
     at = 0
     for each in inputs:
