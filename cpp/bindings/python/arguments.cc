@@ -54,6 +54,21 @@ bool can_be_indexed(PyObject* batch) {
   return PySequence_Check(batch) || (mapping != nullptr && mapping->mp_subscript != nullptr);
 }
 
+// A tuple of the elements. What only has __getitem__ is indexed: a dataset may raise no IndexError at its end.
+PyObject* elements_of(PyObject* batch, Py_ssize_t length) {
+  if (Py_TYPE(batch)->tp_iter != nullptr) return PySequence_Tuple(batch);
+  PyObject* elements = PyTuple_New(length);
+  for (Py_ssize_t i = 0; elements != nullptr && i < length; ++i) {
+    PyObject* element = PySequence_GetItem(batch, i);
+    if (element == nullptr) {
+      Py_CLEAR(elements);
+    } else {
+      PyTuple_SET_ITEM(elements, i, element);
+    }
+  }
+  return elements;
+}
+
 }  // namespace
 
 PyObject* items_from(PyObject* batch) {
@@ -73,7 +88,7 @@ PyObject* items_from(PyObject* batch) {
     PyErr_Clear();
     return refuse_batch(batch, "did you mean [%U]?");
   }
-  PyObject* items = PySequence_Tuple(batch);
+  PyObject* items = elements_of(batch, length);
   if (items != nullptr && PyTuple_GET_SIZE(items) != length) {
     PyErr_Format(PyExc_TypeError, "batch must be a sequence of items, got %.200s with len() %zd that iterates over %zd",
                  Py_TYPE(batch)->tp_name, length, PyTuple_GET_SIZE(items));

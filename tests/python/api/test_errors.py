@@ -209,6 +209,17 @@ def test_a_sequence_that_raises_passes_its_error_on(streamers):
     assert streamer.predict([1]) == [2]
 
 
+def test_a_dataset_without_an_end_is_as_long_as_it_says(streamers):
+    class Dataset:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return index
+
+    assert streamers().predict(Dataset()) == [0, 2, 4]
+
+
 def test_the_caller_may_change_its_list_afterwards(held, gate):
     batch = [1, 2]
     future = held().submit(batch)
