@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "bindings/futures/backend.h"
+#include "bindings/python/deferred_wake.h"
 
 namespace service_streamer::bindings {
 
@@ -15,5 +16,9 @@ class ThreadBackend final : public Backend {
   void let_go(ReleasedRequests& released) override;
   const char* workers() const override { return nullptr; }
 };
+
+// ThreadBackend::publish(). `later` wakes the caller if there is only one, and no Python code runs here; nullptr: all
+// callers are woken at once.
+void publish_ended(EndedRequests& ended, DeferredWake* later);
 
 }  // namespace service_streamer::bindings

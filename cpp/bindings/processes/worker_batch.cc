@@ -89,7 +89,7 @@ bool WorkerBatch::distribute(PyObject* outputs) {
   return added && close();
 }
 
-bool WorkerBatch::complete(PyObject* outputs) {
+bool WorkerBatch::complete(PyObject* outputs, DeferredWake* /*later*/) {
   return run([&] { return distribute(outputs); });
 }
 
