@@ -1,6 +1,10 @@
 """Compares the installed package with another commit, measured alternately.
 
-    python benchmarks/paired.py COMMIT CASE [CASE ...] [--pairs 6]
+    python benchmarks/paired.py [COMMIT] CASE [CASE ...] [--pairs 6] [--below 0.95]
+
+Without COMMIT, each case is compared with the commit that did best in it: best.json has these, and
+their figures. So small losses of many changes cannot add up unseen. With --below, it ends with a
+list of the metrics that are worse than that share of the other commit.
 
 A pair is one measurement of each, directly after each other and in alternating order, so that a
 drift of the machine affects both. For each metric, it prints the medians of the commit and of this
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import statistics
 import subprocess
 import sys
@@ -23,6 +28,8 @@ import venvs
 from measurements import Case, Measurement
 from report import number, unit_of
 from run import Metrics, finish, start
+
+BEST = Path(__file__).resolve().parent / "best.json"
 
 
 def environment_of(commit: str) -> Path:
@@ -49,14 +56,35 @@ def git(*arguments: str) -> bytes:
     ).stdout
 
 
-def compare(case: Case, measurement: Measurement, pythons: list[Path], pairs: int) -> None:
+def short(commit: str) -> str:
+    return git("rev-parse", "--short", f"{commit}^{{commit}}").decode().strip()
+
+
+def best_known(case: Case) -> str | None:
+    """The commit that did best in the case; None: it is not in the file."""
+    known = json.loads(BEST.read_text())["cases"]
+    return short(known[case.name]["commit"]) if case.name in known else None
+
+
+def worth(metric: str, ratio: float) -> float | None:
+    """The ratio so that less than 1 is worse. None: the metric is neither good nor bad."""
+    if metric in ("request_cpu_us", "request_switches") or unit_of(metric) == "ms":
+        return 1 / ratio if ratio else None
+    return ratio if unit_of(metric) in ("/s", "x") else None
+
+
+def compare(
+    case: Case, measurement: Measurement, pythons: list[Path], pairs: int, below: float
+) -> list[str]:
+    """Print each metric. Return a line for each that is worse than `below`."""
+    worse = []
     samples: list[list[Metrics]] = [[], []]
     for pair in range(pairs):
         extra = ["--seed", str(pair)] if case.seeded else []
         for which in (0, 1) if pair % 2 == 0 else (1, 0):
             samples[which].append(finish(start(measurement, pythons[which], case.seconds, extra)))
-    print(f"{case.name} {measurement.peer}, {pairs} pairs")
-    for metric in samples[0][0]:
+    print(f"{case.name} {measurement.peer}, {pairs} pairs with {pythons[0].parts[-3]}")
+    for metric in (metric for metric in samples[0][0] if metric in samples[1][0]):
         theirs, ours = ([sample[metric] for sample in each] for each in samples)
         unit = unit_of(metric)
         line = f"  {metric:14} {number(statistics.median(theirs), unit):>10} → "
@@ -64,30 +92,46 @@ def compare(case: Case, measurement: Measurement, pythons: list[Path], pairs: in
         if all(theirs):
             ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
             line += f"   {statistics.median(ratios):.3f} ({min(ratios):.2f} … {max(ratios):.2f})"
+            value = worth(metric, statistics.median(ratios))
+            if value is not None and value < below:
+                worse.append(f"{case.name:24} {line.strip()}")
         print(line, flush=True)
+    return worse
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("commit", help="what git knows it by: main~1, a number, a tag")
-    parser.add_argument("cases", nargs="+", metavar="CASE", help="name, start or glob")
+    parser.add_argument(
+        "cases",
+        nargs="+",
+        metavar="[COMMIT] CASE",
+        help="what git knows the commit by: main~1, a number, a tag; name, start or glob of a case",
+    )
     parser.add_argument("--pairs", type=int, default=6, help="default: %(default)s")
+    parser.add_argument("--below", type=float, default=0, help="list what is worse than this share")
     options = parser.parse_args()
+    given = None if plan.chosen(options.cases[:1]) else options.cases.pop(0)
     chosen = [
         (case, measurement)
-        for case in plan.chosen(options.cases)
+        for case in (plan.chosen(options.cases) if options.cases else [])
         for measurement in case.measurements
         if measurement.environment == "ours" and plan.part_of(case.name) != "native"
     ]
     if not chosen:
         parser.error("no such case of ours, or one for torch, whose module is not built here")
-    try:
-        commit = git("rev-parse", "--short", f"{options.commit}^{{commit}}").decode().strip()
-    except subprocess.CalledProcessError:
-        parser.error(f"no such commit: {options.commit}")
-    pythons = [environment_of(commit), venvs.python("ours")]
+    worse = []
     for case, measurement in chosen:
-        compare(case, measurement, pythons, options.pairs)
+        try:
+            commit = short(given) if given else best_known(case)
+        except subprocess.CalledProcessError:
+            parser.error(f"no such commit: {given or f'that of {case.name} in {BEST.name}'}")
+        if commit is None:
+            print(f"{case.name}: not in {BEST.name}, so give a commit")
+            continue
+        pythons = [environment_of(commit), venvs.python("ours")]
+        worse += compare(case, measurement, pythons, options.pairs, options.below)
+    if options.below:
+        print(f"\nbelow {options.below} of the other commit:", *(worse or ["nothing"]), sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ CASES: tuple[Case, ...] = (
     threads("noop", 1, THREADED),
     threads("noop", 16, THREADED),
     threads("noop", 128, THREADED),
+    *(threads("noop", clients, ("ours",)) for clients in (512, 1024)),
+    *(threads("tabular", clients, ("ours",)) for clients in (16, 64, 128)),
     threads("model", 1, (*THREADED, BARE)),
     threads("model", 16, THREADED),
     threads("model", 128, THREADED),

@@ -13,25 +13,40 @@ from pathlib import Path
 from plan import PARTS, part_of
 from tables import site_pages
 from tables.cells import NONE, gains, joined, number, peer_cell
-from tables.figures import Results
+from tables.figures import Results, Row
 from tables.parts import Part, heading, rows_of
 
 HERE = Path(__file__).resolve().parent
+COSTS = {"request_cpu_us": "processor time, µs", "request_switches": "switches"}
+"""what a request costs, and the columns for that"""
+COST_PARTS = ("local", "processes", "redis")
 VERDICTS = {True: "yes", False: "**no**", None: NONE}
 
 
 def targets_table(data: Part) -> list[str]:
     """The rows with at least one chosen case."""
     results = Results(data["medians"])
-    lines = ["| case | original 0.1.2 | peers | ours | ratio | target | reached |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    costs = any(part_of(case) in COST_PARTS for case in data["cases"])
+    heads = ["case", "original 0.1.2", "peers", "ours", "ratio"]
+    heads += [*(COSTS.values() if costs else ()), "target", "reached"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in rows_of(data):
         compared = [figure for figure in row.figures if not figure.is_ours_only]
         originals = joined([f.original_value(results) for f in compared], compared)
         ours = joined([f.our_value(results) for f in row.figures], row.figures)
-        cells = (row.name, originals, peer_cell(row, results), ours, gains(row, results))
+        cells = [row.name, originals, peer_cell(row, results), ours, gains(row, results)]
+        if costs:
+            cells += [cost_cell(row, results, metric) for metric in COSTS]
         lines.append("| " + " | ".join((*cells, row.target, VERDICTS[row.reached(results)])) + " |")
     return lines
+
+
+def cost_cell(row: Row, results: Results, metric: str) -> str:
+    """What a request of ours costs in each case of the row."""
+    cases = dict.fromkeys(figure.case for figure in row.figures)
+    values = [results.get(case, "ours", metric) for case in cases]
+    measured = [number(value, "count") for value in values if value is not None]
+    return " / ".join(measured) or NONE
 
 
 def unit_of(metric: str) -> str:

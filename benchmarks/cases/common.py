@@ -11,12 +11,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 FIXED = 0.005  # seconds per batch
 PER_ITEM = 0.0002  # seconds per item
 PR_SET_TIMERSLACK = 29
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+SERVERS = ("redis-server", "valkey-server")  # of others: what they cost does not count
 
 _this_thread = threading.local()
 
@@ -46,12 +49,25 @@ def model(batch: list[Any]) -> list[Any]:
     return batch
 
 
+def tabular(batch: list[Any]) -> list[Any]:
+    """A model of 0.25 ms, as one of tables, or a cache."""
+    time.sleep(0.00025)
+    return batch
+
+
 def head(batch: list[Any]) -> list[bytes]:
     """Return the first bytes of each array or bytes object."""
     return [bytes(memoryview(each).cast("B")[:4]) for each in batch]
 
 
-MODELS = {"noop": noop, "model": model, "head": head, "row": noop, "infer": noop}
+MODELS = {
+    "noop": noop,
+    "model": model,
+    "tabular": tabular,
+    "head": head,
+    "row": noop,
+    "infer": noop,
+}
 
 
 def arguments(description: str | None, **numbers: float) -> argparse.Namespace:
@@ -88,25 +104,18 @@ def latencies(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-class ClosedLoop:
-    """The calls of every client; those between two calls of mark() count."""
+@dataclass(frozen=True)
+class Cost:
+    """Processor time and context switches of this process and its descendants since they began."""
 
-    def __init__(self, clients: int) -> None:
-        self.calls: list[list[float]] = [[] for _ in range(clients)]  # seconds, by client
-        self.marks: list[tuple[float, list[int]]] = []
+    seconds: float
+    switches: int
 
-    def mark(self) -> None:
-        self.marks.append((time.perf_counter(), [len(calls) for calls in self.calls]))
-
-    def metrics(self) -> dict[str, float]:
-        """Throughput, fairness (slowest client / fastest) and latency within the window."""
-        (begin, first), (end, last) = self.marks
-        counts = [high - low for low, high in zip(first, last, strict=True)]
-        window = (calls[a:b] for calls, a, b in zip(self.calls, first, last, strict=True))
+    def since(self, begin: Cost, requests: int) -> dict[str, float]:
+        """What each request cost."""
         return {
-            "per_s": sum(counts) / (end - begin),
-            "fairness": min(counts) / max(counts) if max(counts) else 0.0,
-            **latencies([call for calls in window for call in calls]),
+            "request_cpu_us": 1e6 * (self.seconds - begin.seconds) / max(1, requests),
+            "request_switches": (self.switches - begin.switches) / max(1, requests),
         }
 
 
@@ -118,6 +127,52 @@ def descendants(pid: int) -> list[int]:
             with contextlib.suppress(OSError):  # the thread has ended meanwhile
                 found += map(int, children.read_text().split())
     return found
+
+
+def cost() -> Cost:
+    """Sum the processes that run now, and the threads that they have now."""
+    seconds, switches = 0.0, 0
+    for pid in descendants(os.getpid()):
+        process = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
+            name, _, rest = (process / "stat").read_text().rpartition(")")
+            if name.partition("(")[2].startswith(SERVERS):
+                continue
+            seconds += sum(map(int, rest.split()[11:13])) / TICKS_PER_S
+            switches += sum(map(switches_of, process.glob("task/*/status")))
+    return Cost(seconds, switches)
+
+
+def switches_of(status: Path) -> int:
+    """The voluntary and involuntary context switches of a thread."""
+    with contextlib.suppress(OSError):
+        lines = status.read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if "_ctxt_switches" in line)
+    return 0
+
+
+class ClosedLoop:
+    """The calls of every client; those between two calls of mark() count."""
+
+    def __init__(self, clients: int) -> None:
+        self.calls: list[list[float]] = [[] for _ in range(clients)]  # seconds, by client
+        self.marks: list[tuple[float, list[int], Cost]] = []
+
+    def mark(self) -> None:
+        counts = [len(calls) for calls in self.calls]
+        self.marks.append((time.perf_counter(), counts, cost()))
+
+    def metrics(self) -> dict[str, float]:
+        """Throughput, fairness (slowest client / fastest), latency and cost within the window."""
+        (begin, first, cost_before), (end, last, cost_after) = self.marks
+        counts = [high - low for low, high in zip(first, last, strict=True)]
+        window = (calls[a:b] for calls, a, b in zip(self.calls, first, last, strict=True))
+        return {
+            "per_s": sum(counts) / (end - begin),
+            "fairness": min(counts) / max(counts) if max(counts) else 0.0,
+            **latencies([call for calls in window for call in calls]),
+            **cost_after.since(cost_before, sum(counts)),
+        }
 
 
 def answer(metrics: Mapping[str, float]) -> None:

@@ -35,7 +35,7 @@ PyObject* none_if(bool done) {
 // --- methods ---
 
 PyObject* batch_complete(PyObject* self, PyObject* outputs) {
-  return none_if(complete_batch(self, outputs));
+  return none_if(complete_batch(self, outputs, nullptr));
 }
 
 PyObject* batch_fail(PyObject* self, PyObject* error) {
@@ -280,9 +280,9 @@ bool is_traced(PyObject* self) {
   return batch_of(self).traced;
 }
 
-bool complete_batch(PyObject* self, PyObject* outputs) {
+bool complete_batch(PyObject* self, PyObject* outputs, DeferredWake* later) {
   BatchBase& batch = batch_of(self);
-  return !batch.from_this_process() || (is_open(batch) && batch.complete(outputs));
+  return !batch.from_this_process() || (is_open(batch) && batch.complete(outputs, later));
 }
 
 }  // namespace service_streamer::bindings

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/python/deferred_wake.h"
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/isolation.h"
@@ -52,7 +53,8 @@ class BatchBase {
   virtual bool keeps_outputs() const = 0;
 
   // Answers every request. False with nothing changed: the outputs do not fit the items.
-  virtual bool complete(PyObject* outputs) = 0;
+  // `later` may be left to wake the callers; nullptr: they are woken at once.
+  virtual bool complete(PyObject* outputs, DeferredWake* later) = 0;
   virtual bool fail(PyObject* error) = 0;
 
   // For a batch that raised. split() and join() leave the items to the caller; the others drop the items with their
@@ -90,6 +92,6 @@ PyObject* make_batch(BatchBase* batch);
 // Its method run(), its member `traced` and its method complete(), for run_batches().
 PyObject* run_batch(PyObject* batch, PyObject* predict);
 bool is_traced(PyObject* batch);
-bool complete_batch(PyObject* batch, PyObject* outputs);
+bool complete_batch(PyObject* batch, PyObject* outputs, DeferredWake* later);
 
 }  // namespace service_streamer::bindings

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "bindings/engine/distribute.h"
+#include "bindings/engine/thread_backend.h"
 #include "bindings/futures/future.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
@@ -68,7 +69,7 @@ bool EngineBatch::ended(std::size_t range) const {
 }
 
 // Gives the batch back to the engine, and the requests that ended what their futures have in `outputs`.
-void EngineBatch::end(Outcome outcome) {
+void EngineBatch::end(Outcome outcome, DeferredWake* later) {
   EndedRequests ended;
   ReleasedRequests released;
   engine_->engine->complete(batch_, outcome, ended, released);
@@ -80,14 +81,16 @@ void EngineBatch::end(Outcome outcome) {
       finish_value(future, engine_->output_batch);
     }
   }
-  engine_->backend->publish(ended);
+  if (released.count > 0) later = nullptr;  // let_go() may run finalisers
+  publish_ended(ended, later);
   engine_->backend->let_go(released);
+  if (later != nullptr) later->before_dropping(items);
   Py_CLEAR(items);
 }
 
-bool EngineBatch::complete(PyObject* outputs) {
+bool EngineBatch::complete(PyObject* outputs, DeferredWake* later) {
   if (!distribute(outputs, batch_, engine_->output_batch)) return false;
-  end(Outcome::kAnswered);
+  end(Outcome::kAnswered, later);
   return true;
 }
 

@@ -31,7 +31,7 @@ class EngineBatch final : public BatchBase {
   RangeContext context_of(std::size_t range) const override;
   bool ended(std::size_t range) const override;
   bool keeps_outputs() const override { return engine_->copy_outputs; }
-  bool complete(PyObject* outputs) override;
+  bool complete(PyObject* outputs, DeferredWake* later) override;
   bool fail(PyObject* error) override;
   BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.ranges); }
   BatchBase* split(const BatchCut& cut) override;
@@ -41,7 +41,7 @@ class EngineBatch final : public BatchBase {
 
  private:
   bool take_out_by(void (Engine::*step)(Batch&, EndedRequests&, ReleasedRequests&));
-  void end(Outcome outcome);
+  void end(Outcome outcome, DeferredWake* later = nullptr);
 
   EngineObject* const engine_;
   Batch batch_;

@@ -137,7 +137,7 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
 
 // Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the
 // queue.
-bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
+bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake* later = nullptr) {
   waiting = false;
   if (self->engine->closed()) {
     self->backend->raise_closed();
@@ -160,7 +160,11 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting) {
   }
   hold(future);
   Engine::Admission admission{};
-  if (attempt([&] { admission = self->engine->submit(*future->request); }).raise()) {
+  const auto submit = [&] {
+    Engine& engine = *self->engine;
+    admission = later != nullptr ? engine.submit(*future->request, *later) : engine.submit(*future->request);
+  };
+  if (attempt(submit).raise()) {
     drop(future);
     return false;
   }
@@ -235,8 +239,10 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   if (future == nullptr) return nullptr;
   bool waiting;
   PyObject* result = nullptr;
-  if (enqueue(self, future, waiting)) {
-    const int done = wait_for_future(future, future->request->deadline);
+  WorkerWake worker;
+  const bool lone = self->engine->requests() == 0 && self->backend->workers() == nullptr;
+  if (enqueue(self, future, waiting, lone ? &worker : nullptr)) {
+    const int done = wait_for_future(future, future->request->deadline, worker);
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {

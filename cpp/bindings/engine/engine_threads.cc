@@ -5,6 +5,7 @@
 #include "bindings/engine/engine_batch.h"
 #include "bindings/futures/engine_object.h"
 #include "bindings/python/arguments.h"
+#include "bindings/python/deferred_wake.h"
 #include "bindings/python/fork.h"
 
 namespace service_streamer::bindings {
@@ -16,10 +17,11 @@ EngineObject* self_of(PyObject* self) {
 
 // Blocks without the GIL.
 Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engine::WaitEnd& end,
-                             const ItemWeights& live) {
+                             const ItemWeights& live, DeferredWake& later) {
   Waiter& waiter = WaiterPool::acquire();
   if (end.rung != nullptr) self->taker = &waiter;
   PyThreadState* state = PyEval_SaveThread();
+  later.wake();
   const Engine::Ready ready = self->engine->wait_for_batch(waiter, reason, end, live);
   PyEval_RestoreThread(state);
   if (end.rung != nullptr) self->taker = nullptr;
@@ -44,7 +46,8 @@ PyObject* cut_batch(EngineObject* self, CloseReason reason, const ItemWeights& l
 
 // The next Batch object, for which there is room beside `live`. nullptr without an exception: the wait has ended, or
 // `closed`: the engine is closed, or this process is a forked child.
-PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, const ItemWeights& live, bool& closed) {
+PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, const ItemWeights& live, DeferredWake& later,
+                     bool& closed) {
   for (;;) {
     closed = self->fork_generation != fork_generation();
     if (closed) return nullptr;
@@ -53,8 +56,9 @@ PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, const ItemW
     Engine::Ready ready = self->engine->poll(reason, live);
     if (ready == Engine::Ready::kNotYet || (ready == Engine::Ready::kClosed && !end.when_closed)) {
       if (end.deadline != TimePoint::max() && end.deadline <= Clock::now()) return nullptr;
-      ready = wait_for_batch(self, reason, end, live);
+      ready = wait_for_batch(self, reason, end, live, later);
     }
+    later.wake();
     closed = ready == Engine::Ready::kClosed;
     if (closed || ready == Engine::Ready::kNotYet) return nullptr;
     if (ready == Engine::Ready::kInterrupted) {
@@ -78,9 +82,9 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   }
   if (served_engine() != self) use_exact_timers();  // a worker waits for short times
   set_served_engine(self);
-  const auto next = [self] {
+  const auto next = [self](DeferredWake& later) {
     bool closed = false;
-    PyObject* batch = next_batch(self, {}, {}, closed);
+    PyObject* batch = next_batch(self, {.after_callers = true}, {}, later, closed);
     return batch != nullptr || PyErr_Occurred() != nullptr ? batch : Py_NewRef(Py_None);
   };
   PyObject* left = run_batches(next, predict, logged);
@@ -95,7 +99,8 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   set_served_engine(self);
   bool closed = false;
   const ItemWeights live = self->weighs ? EngineBatch::live_items(self) : ItemWeights{};
-  PyObject* batch = next_batch(self, end, live, closed);
+  DeferredWake none;
+  PyObject* batch = next_batch(self, end, live, none, closed);
   if (batch != nullptr || PyErr_Occurred() != nullptr) return batch;
   self->rung = false;
   if (!closed) Py_RETURN_NONE;

@@ -19,6 +19,12 @@ void release(Request& request) {
   Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
+// True if publishing its end runs no code of the user: no callback, and no finaliser of a future that is dropped.
+bool ends_quietly(FutureObject* future) {
+  return future->callbacks == nullptr && future->condition == nullptr &&
+         Py_REFCNT(reinterpret_cast<PyObject*>(future)) > 1;
+}
+
 }  // namespace
 
 // For single outputs the caller makes the result list here, with the items in it until they are replaced. If the worker
@@ -35,16 +41,21 @@ FutureObject* ThreadBackend::make_request(PyTypeObject* type, EngineObject* engi
 }
 
 void ThreadBackend::publish(EndedRequests& ended) {
+  publish_ended(ended, nullptr);
+}
+
+void publish_ended(EndedRequests& ended, DeferredWake* later) {
   if (ended.count == 0) return;
+  const bool deferred = later != nullptr && ended.count == 1 && ends_quietly(future_of(*ended.first));
   WakeQueue& queue = WakeQueue::instance();
   EndedRequests in_order;
-  while (Request* request = ended.pop()) {
+  while (Request* request = ended.pop()) in_order.push(*request);
+  for (Request* request = in_order.first; request != nullptr; request = request->next_ended) {
     FutureObject* future = future_of(*request);
     queue.publish(request->completion);
     if (!future->observers->empty()) future->observers->notify();  // both this and attach() have the GIL
-    in_order.push(*request);
   }
-  queue.wake();
+  deferred ? later->defer() : queue.wake();
   // The caller may have an exception set, which the callbacks must neither see nor replace.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "bindings/futures/backend.h"
+#include "bindings/python/deferred_wake.h"
 
 namespace service_streamer::bindings {
 
@@ -16,5 +17,9 @@ class ThreadBackend final : public Backend {
   PyObject* obstacle(const FutureObject* future) const override;
   const char* workers() const override { return nullptr; }
 };
+
+// ThreadBackend::publish(). `later` wakes the caller if there is only one, and no Python code runs here; nullptr: all
+// callers are woken at once.
+void publish_ended(EndedRequests& ended, DeferredWake* later);
 
 }  // namespace service_streamer::bindings

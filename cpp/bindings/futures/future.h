@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings/python/fork.h"
+#include "service_streamer/batching/idle_worker.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/calls/call.h"
 
@@ -77,8 +78,9 @@ bool gevent_is_loaded();
 bool is_done(FutureObject* future);
 
 // Blocks without the GIL until the request has ended (1) or the deadline passed (0). -1 with an exception set: from a
-// signal handler, or because this thread is a worker of the same engine and would wait for itself.
-int wait_for_future(FutureObject* future, TimePoint deadline);
+// signal handler, or because this thread is a worker of the same engine and would wait for itself. Wakes `worker` in
+// any case: if possible after the GIL is released, because a Python worker would only sleep again to wait for the GIL.
+int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker = {});
 
 void drop_output_ranges(FutureObject* future);
 

@@ -32,23 +32,29 @@ int wait_cooperatively(FutureObject* future, TimePoint deadline) {
   return waited;
 }
 
-// Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error. Only the
-// first waits of a thread are looked at, so that threads that always wait do not pay for it. A deadline that has passed
-// is only asked about.
-bool warn_in_coroutine(TimePoint deadline) {
+// How often this thread has looked for a running event loop.
+thread_local int loop_checks = 0;
+
+// asyncio's function that returns the running loop, borrowed; nullptr: it is not to be called. Only the first waits of
+// a thread are looked at, so that threads that always wait do not pay for it. A deadline that has passed is only asked
+// about.
+PyObject* loop_finder(TimePoint deadline) {
   constexpr int kMostChecks = 64;
-  thread_local int checks = 0;
-  if (checks >= kMostChecks || deadline <= Clock::now()) return true;
-  static PyObject* running_loop = nullptr;  // asyncio's function, when that is imported
+  if (loop_checks >= kMostChecks || deadline <= Clock::now()) return nullptr;
+  static PyObject* running_loop = nullptr;
   if (running_loop == nullptr) {
     static PyObject* name = PyUnicode_InternFromString("asyncio.events");
     PyObject* events = PyDict_GetItem(PyImport_GetModuleDict(), name);
-    if (events == nullptr) return true;
+    if (events == nullptr) return nullptr;
     running_loop = PyObject_GetAttrString(events, "_get_running_loop");
     if (running_loop == nullptr) PyErr_Clear();  // another thread is importing it
-    if (running_loop == nullptr) return true;
   }
-  ++checks;
+  return running_loop;
+}
+
+// Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error.
+bool warn_in_coroutine(PyObject* running_loop) {
+  ++loop_checks;
   PyObject* loop = PyObject_CallNoArgs(running_loop);
   if (loop == Py_None) {
     Py_DECREF(loop);
@@ -130,15 +136,19 @@ bool gevent_is_loaded() {
   return loaded;
 }
 
-int wait_for_future(FutureObject* future, TimePoint deadline) {
+int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker) {
+  const bool serves = served_engine() == future->engine;
+  PyObject* running_loop = loop_finder(deadline);
+  // The worker is woken before Python code runs here.
+  if (serves || running_loop != nullptr || gevent_is_loaded() || is_done(future)) std::exchange(worker, {}).run();
   if (is_done(future)) return 1;
-  if (served_engine() == future->engine) {
+  if (serves) {
     raise_mistake(PyExc_RuntimeError, "predict-inside-predict_function",
                   "this thread runs predict_function (or a done callback) of the streamer that it asks, so it would "
                   "wait for itself: call the model directly, or use submit() and add_done_callback()");
     return -1;
   }
-  if (!warn_in_coroutine(deadline)) return -1;
+  if (running_loop != nullptr && !warn_in_coroutine(running_loop)) return -1;
   for (;;) {
     const int waited = wait_cooperatively(future, deadline);
     if (waited < 0) return -1;
@@ -148,10 +158,13 @@ int wait_for_future(FutureObject* future, TimePoint deadline) {
   }
   Completion& completion = future->request->completion;
   // enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.
-  const auto wait_until = [&completion](TimePoint limit) {
+  const auto wait_until = [&](TimePoint limit) {
     bool entered = false;
-    return wait_without_gil([&](Waiter& waiter) { return completion.wait(waiter, limit, entered); },
-                            [&](Waiter& waiter) { entered = completion.enter(waiter); });
+    const auto wait = [&](Waiter& waiter) {
+      std::exchange(worker, {}).run();
+      return completion.wait(waiter, limit, entered);
+    };
+    return wait_without_gil(wait, [&](Waiter& waiter) { entered = completion.enter(waiter); });
   };
   EngineObject* engine = future->engine;
   if (!engine->answered && !engine->looked && deadline > Clock::now() + kLookAfter) {

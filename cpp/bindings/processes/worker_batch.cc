@@ -94,7 +94,7 @@ bool WorkerBatch::keeps_outputs() const {
   return std::ranges::any_of(ranges_, [this](const ItemRange& range) { return !received_->has_all(range); });
 }
 
-bool WorkerBatch::complete(PyObject* outputs) {
+bool WorkerBatch::complete(PyObject* outputs, DeferredWake* /*later*/) {
   return run([&] { return distribute(outputs); });
 }
 

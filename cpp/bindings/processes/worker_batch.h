@@ -31,7 +31,7 @@ class WorkerBatch final : public BatchBase {
   RangeContext context_of(std::size_t range) const override;
   bool ended(std::size_t range) const override { return has_ended(ranges_[range], Clock::now()); }
   bool keeps_outputs() const override;
-  bool complete(PyObject* outputs) override;
+  bool complete(PyObject* outputs, DeferredWake* later) override;
   bool fail(PyObject* error) override;
   BatchCut next(Isolation& isolation) const override { return isolation.next(ranges_); }
   BatchBase* split(const BatchCut& cut) override;

@@ -120,7 +120,7 @@ PyObject* link_places(PyObject* self, void*) {
 PyObject* link_run_batches(PyObject* object, PyObject* args) {
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
-  return run_batches([self = self_of(object)] { return next_batch(self); }, predict, logged);
+  return run_batches([self = self_of(object)](DeferredWake&) { return next_batch(self); }, predict, logged);
 }
 
 PyObject* link_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {

@@ -27,19 +27,28 @@ Engine::Engine(const EngineOptions& options, TenantShares tenants)
   apply_target();
 }
 
+void WorkerWake::run() const {
+  if (waiter == nullptr) return;
+  after_callers ? WakeQueue::instance().wake_after_others(*waiter) : waiter->parker.unpark();
+}
+
 void Wakes::run() {
-  if (worker != nullptr) worker->parker.unpark();
+  worker.run();
   for (Waiter* waiter : others) waiter->parker.unpark();
 }
 
 // --- callers ---
 
 Engine::Admission Engine::submit(Request& request) {
-  return accept(request, false);
+  return accept(request, false, nullptr);
+}
+
+Engine::Admission Engine::submit(Request& request, WorkerWake& later) {
+  return accept(request, false, &later);
 }
 
 Engine::Admission Engine::submit_accepted(Request& request) {
-  return accept(request, true);
+  return accept(request, true, nullptr);
 }
 
 bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& ended) {
@@ -61,8 +70,8 @@ bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& 
         request->outcome = otherwise;
         request->ended = request->arrived;
         ended.push(*request);
-      } else if (Waiter* worker = worker_to_wake(request->arrived)) {
-        wakes.others.push_back(worker);
+      } else if (const WorkerWake worker = worker_to_wake(request->arrived); worker.waiter != nullptr) {
+        wakes.others.push_back(worker.waiter);
       }
     }
   }
@@ -70,7 +79,7 @@ bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& 
   return true;
 }
 
-Engine::Admission Engine::accept(Request& request, bool may_wait) {
+Engine::Admission Engine::accept(Request& request, bool may_wait, WorkerWake* later) {
   Wakes wakes;
   Admission admission;
   {
@@ -78,7 +87,7 @@ Engine::Admission Engine::accept(Request& request, bool may_wait) {
     if (closed()) return Admission::kClosed;
     admission = admit(request, may_wait, wakes);
     if (admission != Admission::kQueued && admission != Admission::kWaiting) return admission;
-    wakes.worker = worker_to_wake(request.arrived);
+    (later != nullptr ? *later : wakes.worker) = worker_to_wake(request.arrived);
   }
   wakes.run();
   return admission;

@@ -51,6 +51,9 @@ class Engine {
   // request that would miss the target is refused too (kFull). Never blocks.
   Admission submit(Request& request) EXCLUDES(mutex_);
 
+  // The same, but the calling thread soon wakes the worker, by `later`.run(): it first releases what the worker needs.
+  Admission submit(Request& request, WorkerWake& later) EXCLUDES(mutex_);
+
   // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
@@ -96,6 +99,7 @@ class Engine {
     TimePoint deadline = TimePoint::max();
     const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
     bool when_closed = true;                  // false: kClosed does not end the wait
+    bool after_callers = false;               // IdleWorker::after_callers
   };
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live = {})
       EXCLUDES(mutex_);
@@ -227,7 +231,7 @@ class Engine {
   void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
 
  private:
-  Admission accept(Request& request, bool may_wait) EXCLUDES(mutex_);
+  Admission accept(Request& request, bool may_wait, WorkerWake* later) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
   bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
   void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
@@ -252,7 +256,8 @@ class Engine {
   Ready reserve_if_due(std::size_t idle_workers, const ItemWeights& live, CloseReason& reason, TimePoint& until)
       REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
-  Waiter* worker_to_wake(TimePoint now) REQUIRES(mutex_);
+  WorkerWake worker_to_wake(TimePoint now) REQUIRES(mutex_);
+  bool gathers() const REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void count(const Request& request, Outcome outcome) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);

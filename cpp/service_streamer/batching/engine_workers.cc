@@ -16,6 +16,7 @@ Engine::Ready Engine::poll(CloseReason& reason, const ItemWeights& live) {
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live) {
   IdleWorker self(waiter);
+  self.after_callers = end.after_callers;
   for (;;) {
     TimePoint until = TimePoint::max();
     const Ready ready = start_waiting(self, reason, until, live);
@@ -153,28 +154,34 @@ TimePoint Engine::sleep_until(bool something_waits, TimePoint due, TimePoint now
   return watch_end > now ? watch_end : TimePoint::max();
 }
 
-// The idle worker to wake, or nullptr. If a batch is due, it is reserved for this worker. If a batch becomes due
+// The idle worker to wake, or none. If a batch is due, it is reserved for this worker. If a batch becomes due
 // later, the worker is woken to sleep until then, unless another idle worker already does. One without room sleeps on.
-Waiter* Engine::worker_to_wake(TimePoint now) {
-  if (idle_.empty()) return nullptr;
+WorkerWake Engine::worker_to_wake(TimePoint now) {
+  if (idle_.empty()) return {};
   BatchPolicy::Verdict verdict;
-  if (!due(now, idle_.size(), verdict)) return nullptr;
+  if (!due(now, idle_.size(), verdict)) return {};
   auto chosen = idle_.rbegin();
   while (chosen != idle_.rend() && !has_room((*chosen)->live, queue_.front())) ++chosen;
-  if (chosen == idle_.rend()) return nullptr;
+  if (chosen == idle_.rend()) return {};
   IdleWorker& last = **chosen;
   if (verdict.at <= now) {
     idle_.erase(std::next(chosen).base());
     last.state = IdleWorker::State::kReserved;
     last.reason = verdict.reason;
     ++reserved_;
-    return &last.waiter;
+    return {.waiter = &last.waiter, .after_callers = last.after_callers && gathers()};
   }
   for (const IdleWorker* worker : idle_) {
-    if (worker->until <= verdict.at) return nullptr;
+    if (worker->until <= verdict.at) return {};
   }
   last.until = verdict.at;
-  return &last.waiter;
+  return {.waiter = &last.waiter};
+}
+
+// True if the model is so fast that a batch should wait for the callers that are being woken. They soon submit again.
+bool Engine::gathers() const {
+  constexpr Duration kGatherBelow = std::chrono::microseconds(25);
+  return options_.policy == PolicyKind::kAdaptive && policy_.mean_service() < kGatherBelow;
 }
 
 }  // namespace service_streamer

@@ -14,6 +14,7 @@ struct IdleWorker {
   explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
 
   Waiter& waiter;
+  bool after_callers = false;  // it may be woken by WakeQueue::wake_after_others(), because it needs the GIL
   enum class State {
     kAway,
     kIdle,
@@ -24,9 +25,17 @@ struct IdleWorker {
   ItemWeights live;  // of the batches that it works on, if it takes further ones meanwhile
 };
 
+// A worker to wake after the mutex of the engine is released; waiter == nullptr: none.
+struct WorkerWake {
+  Waiter* waiter = nullptr;
+  bool after_callers = false;  // through WakeQueue::wake_after_others()
+
+  void run() const;
+};
+
 // Threads to wake after the mutex of the engine is released.
 struct Wakes {
-  Waiter* worker = nullptr;
+  WorkerWake worker;
   std::vector<Waiter*> others;
   void run();
 };

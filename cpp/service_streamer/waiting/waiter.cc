@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "service_streamer/base/file_descriptor.h"
@@ -53,6 +54,10 @@ Waiter* taken() {
   static Waiter sentinel;
   return &sentinel;
 }
+
+// For WakeQueue: how many threads may be awake, and how many are left when it wakes threads again.
+constexpr int kMaxAwake = 16;
+constexpr int kFewAwake = 1;
 
 }  // namespace
 
@@ -107,7 +112,7 @@ Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, bool enter
     if (withdraw(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
     deadline = TimePoint::max();  // the request is being published, and the wake-up is on its way
   }
-  WakeQueue::instance().wake();
+  WakeQueue::instance().pass(waiter);
   return Wait::kDone;
 }
 
@@ -150,25 +155,48 @@ void WakeQueue::publish(Completion& completion) {
 }
 
 void WakeQueue::wake() {
-  Waiter* next = nullptr;
-  {
-    const ForkLock no_fork;
-    MutexLock lock(mutex_);
-    reset_after_fork();
-    next = pop();
-  }
-  if (next != nullptr) next->parker.unpark();
+  wake_next(Caller::kAny, [] { return true; });
+}
+
+void WakeQueue::pass(Waiter& waiter) {
+  wake_next(Caller::kAny, [&]() REQUIRES(mutex_) {
+    if (waiter.turn == Waiter::Turn::kQueued) {  // it woke up before its turn
+      erase(waiter);
+      waiter.turn = Waiter::Turn::kAwake;
+      ++awake_;
+    }
+    if (baton_ == &waiter) baton_ = nullptr;
+    return true;
+  });
+}
+
+void WakeQueue::wake_after_others(Waiter& waiter) {
+  wake_next(Caller::kAny, [&]() REQUIRES(mutex_) {
+    if (waiter.turn == Waiter::Turn::kNone) append(waiter, Waiter::Turn::kAfterOthers);
+    return true;
+  });
 }
 
 void WakeQueue::leave(Waiter& waiter) {
-  Waiter* next = nullptr;
-  {
-    MutexLock lock(mutex_);
-    reset_after_fork();
-    if (!remove(waiter)) return;
-    next = pop();
+  wake_next(Caller::kLocked, [&]() REQUIRES(mutex_) { return remove(waiter); });
+}
+
+// Does the step, and then gives the baton to the next thread and wakes it, unless the step returns false.
+template <typename Step>
+void WakeQueue::wake_next(Caller caller, Step step) {
+  for (bool more = true, first = true; more; first = false) {
+    Waiter* next = nullptr;
+    {
+      std::optional<ForkLock> no_fork;
+      if (caller == Caller::kAny) no_fork.emplace();
+      MutexLock lock(mutex_);
+      reset_after_fork();
+      if (first && !step()) return;
+      next = pop();
+      more = next != nullptr && baton_ == nullptr;  // it is a waiter after others
+    }
+    if (next != nullptr) next->parker.unpark();
   }
-  if (next != nullptr) next->parker.unpark();
 }
 
 // Queues the waiter and marks its request as done under one lock. So a thread that sees the request done is in the
@@ -178,18 +206,23 @@ std::uint32_t WakeQueue::push(Waiter& waiter, std::atomic<std::uint32_t>& state)
   MutexLock lock(mutex_);
   reset_after_fork();
   remove(waiter);  // from an earlier wait, if its thread did not leave
-  waiter.turn = Waiter::Turn::kQueued;
+  append(waiter, Waiter::Turn::kQueued);
+  return state.exchange(Completion::kDone, std::memory_order_acq_rel);
+}
+
+void WakeQueue::append(Waiter& waiter, Waiter::Turn turn) {
+  waiter.turn = turn;
   waiter.next = nullptr;
   waiter.previous = std::exchange(last_, &waiter);
   (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
-  return state.exchange(Completion::kDone, std::memory_order_acq_rel);
 }
 
 // False if the waiter was neither queued nor awake.
 bool WakeQueue::remove(Waiter& waiter) {
   const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
-  if (turn == Waiter::Turn::kQueued) erase(waiter);
+  if (turn == Waiter::Turn::kQueued || turn == Waiter::Turn::kAfterOthers) erase(waiter);
   if (turn == Waiter::Turn::kAwake) --awake_;
+  if (baton_ == &waiter) baton_ = nullptr;
   return turn != Waiter::Turn::kNone;
 }
 
@@ -198,13 +231,20 @@ void WakeQueue::erase(Waiter& waiter) {
   (waiter.next != nullptr ? waiter.next->previous : last_) = waiter.previous;
 }
 
-// The next thread to wake, or nullptr if no thread is queued or enough threads are awake.
+// The next thread to wake. nullptr if a thread has the baton, no thread is queued, or enough threads are awake.
 Waiter* WakeQueue::pop() {
-  if (first_ == nullptr || awake_ == kMaxAwake) return nullptr;
+  if (first_ == nullptr || baton_ != nullptr) return nullptr;
   Waiter& waiter = *first_;
+  if (waiter.turn == Waiter::Turn::kAfterOthers) {
+    remove(waiter);
+    return &waiter;
+  }
+  full_ = awake_ >= kMaxAwake || (full_ && awake_ > kFewAwake);
+  if (full_) return nullptr;
   erase(waiter);
   waiter.turn = Waiter::Turn::kAwake;
   ++awake_;
+  baton_ = &waiter;
   return &waiter;
 }
 
@@ -214,6 +254,8 @@ void WakeQueue::reset_after_fork() {
   generation_ = ForkLock::generation();
   first_ = last_ = nullptr;
   awake_ = 0;
+  full_ = false;
+  baton_ = nullptr;
 }
 
 }  // namespace service_streamer

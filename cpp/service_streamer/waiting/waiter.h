@@ -19,7 +19,7 @@ struct Waiter {
   Waiter* next_free = nullptr;
 
   // Guarded by the mutex of WakeQueue.
-  enum class Turn { kNone, kQueued, kAwake } turn = Turn::kNone;
+  enum class Turn { kNone, kQueued, kAwake, kAfterOthers } turn = Turn::kNone;
   Waiter* previous = nullptr;
   Waiter* next = nullptr;
 };
@@ -75,10 +75,12 @@ class Completion {
 
 // Publishes the ends of requests and wakes the threads that wait for them, first in, first out.
 //
-// There is one queue for all batches of the process. At most 16 of its threads are awake at a time. While there are
-// fewer, each thread that wakes up first wakes the next one. A woken thread counts as awake until it calls leave() or
-// returns its waiter to the WaiterPool. It does so once it has what it needs to continue (in Python the GIL), and this
-// wakes the next thread. Decision 003 says why.
+// There is one queue for all batches of the process, and one baton. wake() gives the baton to the first thread in the
+// queue and wakes it, unless a thread has the baton. A woken thread first passes the baton to the next one, which
+// Completion::wait() does. So one thread at a time is being woken. A woken thread counts as awake until it calls
+// leave() or returns its waiter to the WaiterPool. It does so once it has what it needs to continue (in Python the
+// GIL). Once 16 threads are awake, no thread is woken until only one of them is left: the thread that leaves then
+// wakes the next one. Decisions 003 and 062 say why.
 //
 // Any thread may publish and wake. No call blocks for long.
 class WakeQueue {
@@ -90,21 +92,33 @@ class WakeQueue {
   // wakes it. Threads beyond the first are woken at once.
   void publish(Completion& completion) EXCLUDES(mutex_);
 
-  // Wakes the next queued thread, unless 16 are awake. To be called after a batch of publish().
+  // Wakes the first queued thread, unless another one has the baton or 16 are awake. To be called after a batch of
+  // publish().
   void wake() EXCLUDES(mutex_);
 
-  // Takes the waiter out of the queue, whether it is queued or awake, and wakes the next thread. Does nothing if the
-  // waiter is in neither state. The calling thread holds the GIL or a ForkLock.
+  // Called by the thread of `waiter` when it wakes up: from now on it is awake. Passes the baton if it has that.
+  void pass(Waiter& waiter) EXCLUDES(mutex_);
+
+  // Wakes the waiter once all threads that are queued now have been woken. For a thread that needs the GIL, but not
+  // before the queued ones. It gets no baton and does not count as awake, so it may use the waiter for any wait. The
+  // wake-up may be spurious, as those of Parker.
+  void wake_after_others(Waiter& waiter) EXCLUDES(mutex_);
+
+  // Takes the waiter out of the queue, whether it is queued or awake. Wakes the next thread, unless another one has the
+  // baton. Does nothing if the waiter is in neither state. The calling thread holds the GIL or a ForkLock.
   void leave(Waiter& waiter) EXCLUDES(mutex_);
 
  private:
-  static constexpr int kMaxAwake = 16;
+  enum class Caller { kAny, kLocked };  // kLocked: the thread holds the GIL or a ForkLock
 
   WakeQueue();
 
   std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state) EXCLUDES(mutex_);
+  void append(Waiter& waiter, Waiter::Turn turn) REQUIRES(mutex_);
   bool remove(Waiter& waiter) REQUIRES(mutex_);
   void erase(Waiter& waiter) REQUIRES(mutex_);
+  template <typename Step>
+  void wake_next(Caller caller, Step step) EXCLUDES(mutex_);
   Waiter* pop() REQUIRES(mutex_);
   void reset_after_fork() REQUIRES(mutex_);
 
@@ -112,6 +126,8 @@ class WakeQueue {
   Waiter* first_ GUARDED_BY(mutex_) = nullptr;
   Waiter* last_ GUARDED_BY(mutex_) = nullptr;
   int awake_ GUARDED_BY(mutex_) = 0;
+  bool full_ GUARDED_BY(mutex_) = false;        // 16 threads were awake, and more than one still is
+  Waiter* baton_ GUARDED_BY(mutex_) = nullptr;  // of the thread that was woken last, until it passes the baton
   std::uint32_t generation_ GUARDED_BY(mutex_);
 };
 

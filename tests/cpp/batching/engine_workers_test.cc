@@ -79,6 +79,55 @@ TEST(EngineWorkers, TheMostRecentlyIdleWorkerIsWokenFirst) {
   for (Batch& batch : batches) answer(engine, batch);
 }
 
+TEST(EngineWorkers, ASubmitMayLeaveTheWakeUpToItsThread) {
+  Engine engine(kGreedy);
+  IdleWorkers workers(engine, 1);
+  const CallPtr call = make_call(1);
+  call->accepted = true;
+  call->kept = call;
+  WorkerWake later;
+  ASSERT_EQ(engine.submit(*call, later), Engine::Admission::kQueued);
+  EXPECT_TRUE(workers[0].asleep());
+  EXPECT_FALSE(workers[0].returned());
+  later.run();
+  ASSERT_TRUE(workers[0].returns(Ready::kBatch));
+  Batch batch = workers[0].cut_batch();
+  answer(engine, batch);
+}
+
+// A model that takes no time: the callers of the last batch are woken before the worker takes the next one.
+TEST(EngineWorkers, AFastModelWaitsForTheCallersThatAreBeingWoken) {
+  WakeQueue& queue = WakeQueue::instance();
+  for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy}) {
+    Engine engine({.batch_size = 4, .policy = policy});
+    CloseReason reason{};
+    Ready ready{};
+    const Thread worker([&] {
+      Sleeping sleeping;
+      ready = engine.wait_for_batch(sleeping.waiter(), reason, {.after_callers = true});
+    });
+    ASSERT_TRUE(idle_workers_are(engine, 1));
+    Completion first, second;
+    Sleeping callers[2];
+    ASSERT_TRUE(first.enter(callers[0].waiter()) && second.enter(callers[1].waiter()));
+    queue.publish(first);
+    queue.publish(second);
+    queue.wake();
+    const CallPtr call = submitted(engine, 1);
+    if (policy == PolicyKind::kAdaptive) {
+      EXPECT_TRUE(eventually([&] { return worker.asleep(); }));
+      EXPECT_FALSE(worker.finished());
+      queue.pass(callers[0].waiter());
+      EXPECT_FALSE(worker.finished());
+      queue.pass(callers[1].waiter());
+    }
+    EXPECT_TRUE(eventually([&] { return worker.finished(); }));
+    ASSERT_EQ(ready, Ready::kBatch);
+    Batch batch = cut(engine, reason);
+    answer(engine, batch);
+  }
+}
+
 TEST(EngineWorkers, ABatchWakesOneWorkerForAnyNumberOfRequests) {
   Engine engine(kGreedy);
   IdleWorkers workers(engine, 3);

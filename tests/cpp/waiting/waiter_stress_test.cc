@@ -57,5 +57,50 @@ TEST(WakeQueue, LosesNoThreadWhenDeadlinesPassDuringTheEnd) {
   EXPECT_TRUE(eventually([&] { return finished == kCallers; })) << kCallers - finished << " callers still sleep";
 }
 
+// Threads publish for each other, and workers are woken after them. Each caller leaves only after another thread ran.
+TEST(WakeQueue, LosesNoBatonAmongManyPublishers) {
+  constexpr std::size_t kPublishers = 4;
+  constexpr std::size_t kCallers = 24;  // more than may be awake
+  constexpr std::size_t kRounds = 400 / kStressShare;
+  std::deque<std::array<Completion, kCallers>> rounds(kRounds);
+  std::array<std::atomic<std::size_t>, kCallers> entered{};
+  std::atomic<std::size_t> finished{0};
+  std::atomic<bool> over{false};
+  std::deque<Thread> threads;
+  for (std::size_t me = 0; me < kCallers; ++me) {
+    threads.emplace_back([&, me] {
+      for (std::size_t i = 0; i < kRounds; ++i) {
+        Sleeping sleeping;
+        const bool first = rounds[i].at(me).enter(sleeping.waiter());
+        entered.at(me) = i + 1;
+        rounds[i].at(me).wait(sleeping.waiter(), TimePoint::max(), first);
+        std::this_thread::yield();
+      }
+      ++finished;
+    });
+  }
+  const Thread worker([&] {
+    Sleeping sleeping;
+    while (!over) {
+      WakeQueue::instance().wake_after_others(sleeping.waiter());
+      sleeping.waiter().parker.park(TimePoint::max());
+    }
+  });
+  for (std::size_t number = 0; number < kPublishers; ++number) {
+    threads.emplace_back([&, number] {
+      for (std::size_t i = 0; i < kRounds; ++i) {
+        for (std::size_t caller = number; caller < kCallers; caller += kPublishers) {
+          EXPECT_TRUE(eventually([&] { return entered.at(caller) > i; })) << "caller " << caller << " still sleeps";
+          WakeQueue::instance().publish(rounds[i].at(caller));
+        }
+        WakeQueue::instance().wake();
+      }
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return finished == kCallers; })) << kCallers - finished << " callers still sleep";
+  over = true;
+  EXPECT_TRUE(eventually([&] { return worker.finished(); }));
+}
+
 }  // namespace
 }  // namespace service_streamer::support

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <deque>
 
 #include "service_streamer/waiting/waiter.h"
@@ -17,6 +17,34 @@ using Wait = Completion::Wait;
 
 constexpr std::size_t kMaxAwake = 16;  // as WakeQueue
 constexpr std::size_t kMany = 40;
+
+// Waiters of published requests, without threads: the test plays their threads.
+class Queued {
+ public:
+  explicit Queued(std::size_t count) : completions_(count) {
+    for (Completion& completion : completions_) {
+      waiters_.push_back(&WaiterPool::acquire());
+      EXPECT_TRUE(completion.enter(*waiters_.back()));
+      WakeQueue::instance().publish(completion);
+    }
+  }
+  ~Queued() {
+    for (Waiter* waiter : waiters_) WaiterPool::release(*waiter);
+  }
+  Queued(const Queued&) = delete;
+  Queued& operator=(const Queued&) = delete;
+
+  Waiter& operator[](std::size_t i) { return *waiters_[i]; }
+
+ private:
+  std::deque<Completion> completions_;
+  std::deque<Waiter*> waiters_;
+};
+
+// Returns whether the waiter was woken since the last call.
+bool woken(Waiter& waiter) {
+  return waiter.parker.park(Clock::now()) == Parker::Wake::kUnparked;
+}
 
 // Callers that sleep, each on a completion of its own.
 class Callers {
@@ -55,33 +83,145 @@ TEST(WakeQueue, WakesNoThreadBeforeWakeIsCalled) {
   }
 }
 
-TEST(WakeQueue, WakesAFewThreadsAndTheNextInOrderWhenOneLeaves) {
-  std::deque<Completion> completions(kMany);
-  std::array<std::atomic<bool>, kMany> woken{};
-  std::array<std::atomic<bool>, kMany> may_leave{};
-  std::deque<Thread> threads;
-  for (std::size_t i = 0; i < kMany; ++i) {
-    threads.emplace_back([&, i] {
-      Sleeping sleeping;
-      completions[i].wait(sleeping.waiter(), TimePoint::max());
-      woken.at(i) = true;
-      while (!may_leave.at(i)) may_leave.at(i).wait(false);
-    });
-    ASSERT_TRUE(eventually([&] { return threads[i].asleep(); }));
+TEST(WakeQueue, WakesThreadsInOrderUntilManyAreAwakeAndAgainOnceFewAreLeft) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(3 * kMaxAwake);
+  queue.wake();
+  std::size_t left = 0;
+  for (std::size_t next = 0; next < 3 * kMaxAwake; ++next) {
+    if (next == left + kMaxAwake) {
+      while (left + 1 < next) {
+        EXPECT_FALSE(woken(queued[next]));
+        queue.wake();
+        queue.leave(queued[left++]);
+      }
+    }
+    EXPECT_TRUE(woken(queued[next]));
+    queue.pass(queued[next]);
   }
-  for (Completion& completion : completions) WakeQueue::instance().publish(completion);
+}
+
+TEST(WakeQueue, OneThreadAtATimeIsBeingWoken) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(4);
+  queue.wake();
+  EXPECT_TRUE(woken(queued[0]));
+  queue.wake();  // of another batch
+  EXPECT_FALSE(woken(queued[1])) << "the first thread has the baton";
+  queue.pass(queued[0]);
+  EXPECT_TRUE(woken(queued[1]));
+  queue.leave(queued[0]);
+  EXPECT_FALSE(woken(queued[2])) << "the second thread has the baton";
+  queue.pass(queued[1]);
+  EXPECT_TRUE(woken(queued[2]));
+  EXPECT_FALSE(woken(queued[3]));
+}
+
+TEST(WakeQueue, AThreadThatLeavesWithTheBatonPassesIt) {
+  Queued queued(3);
   WakeQueue::instance().wake();
-  for (std::size_t i = 0; i < kMany; ++i) {
-    EXPECT_TRUE(eventually([&] { return woken.at(i).load(); }));
-    if (i + 1 < kMaxAwake) continue;
-    EXPECT_EQ(std::count(woken.begin(), woken.end(), true), static_cast<std::ptrdiff_t>(i + 1));
-    may_leave.at(i + 1 - kMaxAwake) = true;
-    may_leave.at(i + 1 - kMaxAwake).notify_one();
+  WakeQueue::instance().leave(queued[0]);
+  EXPECT_TRUE(woken(queued[1]));
+  WakeQueue::instance().pass(queued[1]);
+  WakeQueue::instance().pass(queued[1]);
+  EXPECT_TRUE(woken(queued[2]));
+}
+
+TEST(WakeQueue, ABatonThatFoundNoQueuedThreadIsGivenAgain) {
+  Queued first(1);
+  WakeQueue::instance().wake();
+  WakeQueue::instance().pass(first[0]);
+  Queued second(1);
+  WakeQueue::instance().wake();
+  EXPECT_TRUE(woken(second[0]));
+}
+
+TEST(WakeQueue, AThreadThatWokeUpBeforeItsTurnGetsNoBaton) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(3);
+  queue.pass(queued[1]);
+  EXPECT_TRUE(woken(queued[0]));
+  queue.pass(queued[0]);
+  EXPECT_FALSE(woken(queued[1]));
+  EXPECT_TRUE(woken(queued[2]));
+}
+
+TEST(WakeQueue, AForkedChildHasNeitherTheBatonNorTheThreadsOfItsParent) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(2 * kMaxAwake);
+  queue.wake();
+  for (std::size_t i = 0; i + 1 < kMaxAwake; ++i) queue.pass(queued[i]);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool all = true;
+    for (std::size_t i = 0; i < kMaxAwake; ++i) {
+      Queued own(1);
+      queue.wake();
+      all = all && woken(own[0]);
+    }
+    _exit(all ? 0 : 1);
   }
-  for (std::atomic<bool>& leave : may_leave) {
-    leave = true;
-    leave.notify_one();
-  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  queue.leave(queued[0]);
+  EXPECT_FALSE(woken(queued[kMaxAwake])) << "the last woken thread has the baton";
+  queue.pass(queued[kMaxAwake - 1]);
+  EXPECT_TRUE(woken(queued[kMaxAwake]));
+}
+
+TEST(WakeQueue, AWaiterAfterOthersIsWokenOnceTheQueuedThreadsAreAwake) {
+  WakeQueue& queue = WakeQueue::instance();
+  Sleeping worker;
+  Sleeping another;
+  Queued queued(2);
+  queue.wake_after_others(worker.waiter());
+  queue.wake_after_others(another.waiter());
+  queue.wake_after_others(worker.waiter());
+  Queued later(1);
+  EXPECT_TRUE(woken(queued[0]));
+  queue.pass(queued[0]);
+  EXPECT_TRUE(woken(queued[1]));
+  EXPECT_FALSE(woken(worker.waiter()));
+  queue.pass(queued[1]);
+  EXPECT_TRUE(woken(worker.waiter()));
+  EXPECT_TRUE(woken(another.waiter()));
+  EXPECT_TRUE(woken(later[0]));
+}
+
+TEST(WakeQueue, AWaiterAfterOthersIsWokenAtOnceIfNoneIsQueued) {
+  WakeQueue& queue = WakeQueue::instance();
+  Sleeping worker;
+  queue.wake_after_others(worker.waiter());
+  EXPECT_TRUE(woken(worker.waiter()));
+  Queued queued(1);
+  queue.wake();
+  queue.pass(queued[0]);
+  EXPECT_FALSE(woken(worker.waiter()));
+}
+
+TEST(WakeQueue, AWaiterAfterOthersIsWokenAlthoughEnoughThreadsAreAwake) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(kMaxAwake);
+  queue.wake();
+  for (std::size_t i = 0; i < kMaxAwake; ++i) queue.pass(queued[i]);
+  Sleeping worker;
+  queue.wake_after_others(worker.waiter());
+  EXPECT_TRUE(woken(worker.waiter()));
+}
+
+TEST(WakeQueue, AWaiterThatDoesNotWaitAnyMoreLeavesTheQueue) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(2);
+  Waiter& worker = WaiterPool::acquire();
+  queue.wake_after_others(worker);
+  WaiterPool::release(worker);
+  Waiter& reused = WaiterPool::acquire();
+  ASSERT_EQ(&reused, &worker);
+  queue.pass(queued[0]);
+  queue.pass(queued[1]);
+  EXPECT_FALSE(woken(reused));
+  WaiterPool::release(reused);
 }
 
 TEST(WakeQueue, AThreadThatHasEnteredBeforeTheEndWaitsForItsTurn) {

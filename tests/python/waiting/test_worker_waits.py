@@ -139,3 +139,35 @@ def wait_until_asleep(thread):
         with open(f"/proc/self/task/{thread}/stat", encoding="utf-8") as stat:
             times = times + 1 if stat.read().rpartition(")")[2].split()[0] == "S" else 0
         time.sleep(0.001)
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("waits", ["the next model call", "a done callback"])
+def test_what_the_worker_does_next_may_wait_for_the_caller(streamers, threads, waits):
+    entered, queued, answered = threading.Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def predict(batch):
+        if batch == [1]:
+            entered.set()
+            queued.wait(LONG)
+        elif waits == "the next model call":
+            seen.append(answered.wait(LONG))
+        return batch
+
+    def ask():
+        future = streamer.submit([1]) if waits == "a done callback" else None
+        if future is not None:
+            future.add_done_callback(lambda _: seen.append(answered.wait(LONG)))
+        result = streamer.predict([1]) if future is None else future.result(LONG)
+        answered.set()
+        return result
+
+    streamer = streamers(predict, batch_size=1, worker_timeout=None)
+    threads.run(ask)
+    assert entered.wait(LONG)
+    second = streamer.submit([2])
+    queued.set()
+    assert second.result(LONG) == [2]
+    assert threads.join() == [[1]]
+    assert seen == [True]
