@@ -47,6 +47,7 @@ void ThreadBackend::publish(EndedRequests& ended) {
 void publish_ended(EndedRequests& ended, DeferredWake* later) {
   if (ended.count == 0) return;
   const bool deferred = later != nullptr && ended.count == 1 && ends_quietly(future_of(*ended.first));
+  const int batons = future_of(*ended.first)->engine->engine->answers_fast() ? 2 : 1;
   WakeQueue& queue = WakeQueue::instance();
   EndedRequests in_order;
   while (Request* request = ended.pop()) in_order.push(*request);
@@ -55,7 +56,7 @@ void publish_ended(EndedRequests& ended, DeferredWake* later) {
     queue.publish(request->completion);
     if (!future->observers->empty()) future->observers->notify();  // both this and attach() have the GIL
   }
-  deferred ? later->defer() : queue.wake();
+  deferred ? later->defer() : queue.wake(batons);
   // The caller may have an exception set, which the callbacks must neither see nor replace.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

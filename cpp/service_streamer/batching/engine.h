@@ -209,6 +209,9 @@ class Engine {
   // False if there is no share for the tenant of the request.
   bool knows_tenant(const Request& request) const { return tenants_.of(request.tenant()).has_value(); }
 
+  // True if a batch takes less than half a millisecond on average.
+  bool answers_fast() const { return answers_fast_.load(std::memory_order_relaxed); }
+
   // The number of accepted requests that have not ended. May be outdated when it returns.
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
@@ -300,6 +303,7 @@ class Engine {
   std::atomic<bool> closed_{false};                       // written under mutex_
   std::atomic<bool> recording_{false};                    // the same; true: log_ is set
   std::atomic<bool> has_target_{false};                   // the same; true: slo_ is set
+  std::atomic<bool> answers_fast_{false};                 // the same
   std::atomic<TimePoint> next_second_{TimePoint::min()};  // written under mutex_: when history_ takes a snapshot
   Times<DurationHistogram> times_;
 

@@ -135,6 +135,8 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
   const bool by_weight = options_.buckets > 0 && batch.padded > 0;
   const double weight = by_weight ? batch.padded : static_cast<double>(batch.items);
   policy_.completed(now, batch.items, service, batch.finishing, weight);
+  constexpr Duration kFast = std::chrono::microseconds(500);
+  answers_fast_.store(policy_.mean_service() < kFast, std::memory_order_relaxed);
   if (options_.buckets > 0) {
     buckets_.completed(now, batch.dispatched, running_batches_ > options_.workers, batch.padded);
   }

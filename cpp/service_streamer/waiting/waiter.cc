@@ -154,46 +154,50 @@ void WakeQueue::publish(Completion& completion) {
   if ((before & Completion::kCrowd) != 0) wake_all(completion.state_);
 }
 
-void WakeQueue::wake() {
-  wake_next(Caller::kAny, [] { return true; });
+void WakeQueue::wake(int batons) {
+  wake_next(Caller::kAny, [batons] { return batons; });
 }
 
 void WakeQueue::pass(Waiter& waiter) {
   wake_next(Caller::kAny, [&]() REQUIRES(mutex_) {
+    if (waiter.turn == Waiter::Turn::kWaking) {
+      waiter.turn = Waiter::Turn::kAwake;
+      return waking_--;  // its own baton, beside that of another thread
+    }
     if (waiter.turn == Waiter::Turn::kQueued) {  // it woke up before its turn
       erase(waiter);
       waiter.turn = Waiter::Turn::kAwake;
       ++awake_;
     }
-    if (baton_ == &waiter) baton_ = nullptr;
-    return true;
+    return 1;
   });
 }
 
 void WakeQueue::wake_after_others(Waiter& waiter) {
   wake_next(Caller::kAny, [&]() REQUIRES(mutex_) {
     if (waiter.turn == Waiter::Turn::kNone) append(waiter, Waiter::Turn::kAfterOthers);
-    return true;
+    return 1;
   });
 }
 
 void WakeQueue::leave(Waiter& waiter) {
-  wake_next(Caller::kLocked, [&]() REQUIRES(mutex_) { return remove(waiter); });
+  wake_next(Caller::kLocked, [&]() REQUIRES(mutex_) { return remove(waiter) ? 1 : 0; });
 }
 
-// Does the step, and then gives the baton to the next thread and wakes it, unless the step returns false.
+// Does the step, which returns how many batons there may be, and wakes threads up to this number.
 template <typename Step>
 void WakeQueue::wake_next(Caller caller, Step step) {
-  for (bool more = true, first = true; more; first = false) {
+  int batons = -1;
+  for (bool more = true; more;) {
     Waiter* next = nullptr;
     {
       std::optional<ForkLock> no_fork;
       if (caller == Caller::kAny) no_fork.emplace();
       MutexLock lock(mutex_);
       reset_after_fork();
-      if (first && !step()) return;
-      next = pop();
-      more = next != nullptr && baton_ == nullptr;  // it is a waiter after others
+      if (batons < 0) batons = step();
+      next = pop(batons);
+      more = next != nullptr && waking_ < batons;
     }
     if (next != nullptr) next->parker.unpark();
   }
@@ -221,8 +225,8 @@ void WakeQueue::append(Waiter& waiter, Waiter::Turn turn) {
 bool WakeQueue::remove(Waiter& waiter) {
   const Waiter::Turn turn = std::exchange(waiter.turn, Waiter::Turn::kNone);
   if (turn == Waiter::Turn::kQueued || turn == Waiter::Turn::kAfterOthers) erase(waiter);
-  if (turn == Waiter::Turn::kAwake) --awake_;
-  if (baton_ == &waiter) baton_ = nullptr;
+  if (turn == Waiter::Turn::kWaking) --waking_;
+  if (turn == Waiter::Turn::kWaking || turn == Waiter::Turn::kAwake) --awake_;
   return turn != Waiter::Turn::kNone;
 }
 
@@ -231,9 +235,9 @@ void WakeQueue::erase(Waiter& waiter) {
   (waiter.next != nullptr ? waiter.next->previous : last_) = waiter.previous;
 }
 
-// The next thread to wake. nullptr if a thread has the baton, no thread is queued, or enough threads are awake.
-Waiter* WakeQueue::pop() {
-  if (first_ == nullptr || baton_ != nullptr) return nullptr;
+// The next thread to wake. nullptr if all batons are in use, no thread is queued, or enough threads are awake.
+Waiter* WakeQueue::pop(int batons) {
+  if (first_ == nullptr || waking_ >= batons) return nullptr;
   Waiter& waiter = *first_;
   if (waiter.turn == Waiter::Turn::kAfterOthers) {
     remove(waiter);
@@ -242,9 +246,9 @@ Waiter* WakeQueue::pop() {
   full_ = awake_ >= kMaxAwake || (full_ && awake_ > kFewAwake);
   if (full_) return nullptr;
   erase(waiter);
-  waiter.turn = Waiter::Turn::kAwake;
+  waiter.turn = Waiter::Turn::kWaking;
   ++awake_;
-  baton_ = &waiter;
+  ++waking_;
   return &waiter;
 }
 
@@ -255,7 +259,7 @@ void WakeQueue::reset_after_fork() {
   first_ = last_ = nullptr;
   awake_ = 0;
   full_ = false;
-  baton_ = nullptr;
+  waking_ = 0;
 }
 
 }  // namespace service_streamer

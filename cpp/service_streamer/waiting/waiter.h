@@ -19,7 +19,7 @@ struct Waiter {
   Waiter* next_free = nullptr;
 
   // Guarded by the mutex of WakeQueue.
-  enum class Turn { kNone, kQueued, kAwake, kAfterOthers } turn = Turn::kNone;
+  enum class Turn { kNone, kQueued, kWaking, kAwake, kAfterOthers } turn = Turn::kNone;
   Waiter* previous = nullptr;
   Waiter* next = nullptr;
 };
@@ -79,8 +79,8 @@ class Completion {
 // queue and wakes it, unless a thread has the baton. A woken thread first passes the baton to the next one, which
 // Completion::wait() does. So one thread at a time is being woken. A woken thread counts as awake until it calls
 // leave() or returns its waiter to the WaiterPool. It does so once it has what it needs to continue (in Python the
-// GIL). Once 16 threads are awake, no thread is woken until only one of them is left: the thread that leaves then
-// wakes the next one. Decisions 003 and 062 say why.
+// GIL). For the answers of a fast model there may be two batons. Once 16 threads are awake, no thread is woken until
+// only one of them is left: the thread that leaves then wakes the next one. Decisions 003 and 062 say why.
 //
 // Any thread may publish and wake. No call blocks for long.
 class WakeQueue {
@@ -93,8 +93,9 @@ class WakeQueue {
   void publish(Completion& completion) EXCLUDES(mutex_);
 
   // Wakes the first queued thread, unless another one has the baton or 16 are awake. To be called after a batch of
-  // publish().
-  void wake() EXCLUDES(mutex_);
+  // publish(). `batons`: 2 for answers of a fast model, which come so often that the GIL should never wait for a thread
+  // that is being woken.
+  void wake(int batons = 1) EXCLUDES(mutex_);
 
   // Called by the thread of `waiter` when it wakes up: from now on it is awake. Passes the baton if it has that.
   void pass(Waiter& waiter) EXCLUDES(mutex_);
@@ -119,15 +120,15 @@ class WakeQueue {
   void erase(Waiter& waiter) REQUIRES(mutex_);
   template <typename Step>
   void wake_next(Caller caller, Step step) EXCLUDES(mutex_);
-  Waiter* pop() REQUIRES(mutex_);
+  Waiter* pop(int batons) REQUIRES(mutex_);
   void reset_after_fork() REQUIRES(mutex_);
 
   Mutex mutex_;
   Waiter* first_ GUARDED_BY(mutex_) = nullptr;
   Waiter* last_ GUARDED_BY(mutex_) = nullptr;
   int awake_ GUARDED_BY(mutex_) = 0;
-  bool full_ GUARDED_BY(mutex_) = false;        // 16 threads were awake, and more than one still is
-  Waiter* baton_ GUARDED_BY(mutex_) = nullptr;  // of the thread that was woken last, until it passes the baton
+  bool full_ GUARDED_BY(mutex_) = false;  // 16 threads were awake, and more than one still is
+  int waking_ GUARDED_BY(mutex_) = 0;     // batons: threads that were woken and have not passed theirs
   std::uint32_t generation_ GUARDED_BY(mutex_);
 };
 

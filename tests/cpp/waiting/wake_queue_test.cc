@@ -117,6 +117,26 @@ TEST(WakeQueue, OneThreadAtATimeIsBeingWoken) {
   EXPECT_FALSE(woken(queued[3]));
 }
 
+TEST(WakeQueue, OfAFastModelTwoThreadsAtATimeAreBeingWoken) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(6);
+  queue.wake(2);
+  EXPECT_TRUE(woken(queued[0]));
+  EXPECT_TRUE(woken(queued[1]));
+  queue.wake(2);
+  EXPECT_FALSE(woken(queued[2]));
+  queue.pass(queued[1]);
+  EXPECT_TRUE(woken(queued[2]));
+  EXPECT_FALSE(woken(queued[3]));
+  queue.pass(queued[0]);
+  EXPECT_TRUE(woken(queued[3]));
+  queue.leave(queued[2]);
+  EXPECT_FALSE(woken(queued[4])) << "the other thread has the baton";
+  queue.pass(queued[3]);
+  EXPECT_TRUE(woken(queued[4]));
+  EXPECT_FALSE(woken(queued[5]));
+}
+
 TEST(WakeQueue, AThreadThatLeavesWithTheBatonPassesIt) {
   Queued queued(3);
   WakeQueue::instance().wake();
