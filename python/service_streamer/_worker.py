@@ -96,7 +96,7 @@ class Workers:
         self._timer.start()
 
     def _run(self) -> None:
-        with self._mode():
+        with only_thread_of(self.engine), self._mode():
             self._work()
 
     def _work(self) -> None:

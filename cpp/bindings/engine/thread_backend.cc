@@ -69,7 +69,10 @@ void publish_ended(EndedRequests& ended, DeferredWake* later) {
 
 PyObject* ThreadBackend::obstacle(const FutureObject* future) const {
   if (future->engine->answered) return PyUnicode_FromString("");
-  return call_helper("service_streamer._waiting.imports", "obstacle", nullptr);
+  PyObject* reason = call_helper("service_streamer._waiting.imports", "obstacle", nullptr);
+  if (reason != nullptr || !PyErr_ExceptionMatches(PyExc_Exception)) return reason;
+  PyErr_Clear();  // the request has timed out all the same
+  return PyUnicode_FromString("");
 }
 
 void ThreadBackend::let_go(ReleasedRequests& released) {

@@ -172,7 +172,8 @@ int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker)
     if (!std::exchange(engine->looked, true)) {  // one thread of those that wait
       PyObject* none = call_helper("service_streamer._waiting.imports", "warn", nullptr);
       Py_XDECREF(none);
-      if (none == nullptr) return -1;
+      if (none == nullptr && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+      PyErr_Clear();  // the helper could not be imported: the request goes on
     }
   }
   return wait_until(deadline);

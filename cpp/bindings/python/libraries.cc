@@ -7,7 +7,7 @@ namespace {
 PyTypeObject* find(PyObject* library, PyObject* name, PyTypeObject*& found) {
   if (found != nullptr) return found;
   PyObject* module = PyDict_GetItem(PyImport_GetModuleDict(), library);
-  if (module == nullptr) return nullptr;
+  if (module == nullptr || module == Py_None) return nullptr;
   found = reinterpret_cast<PyTypeObject*>(PyObject_GetAttr(module, name));
   if (found == nullptr) PyErr_Clear();  // the import is under way
   return found;

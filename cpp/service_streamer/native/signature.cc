@@ -69,10 +69,11 @@ std::optional<std::int64_t> find_outside(const TensorView& tensor, const TensorS
   const std::int64_t count = single ? 1 : tensor.sizes[dimension];
   const std::int64_t stride = single ? 0 : tensor.strides[dimension];
   if (all_in_range<Number>(data, count, stride, input)) return std::nullopt;
-  for (std::int64_t i = 0;; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t number = number_at<Number>(data + i * stride);
     if (number < input.min_value || number > input.max_value) return number;
   }
+  return std::nullopt;  // the caller has changed its memory meanwhile
 }
 
 std::optional<std::int64_t> find_outside(const TensorView& tensor, const TensorSpec& input) {

@@ -256,6 +256,8 @@ Waiter* WakeQueue::pop(int batons) {
 void WakeQueue::reset_after_fork() {
   if (generation_ == ForkLock::generation()) return;
   generation_ = ForkLock::generation();
+  // A worker's waiter may be queued after its thread has left it to the pool, where the child finds it.
+  for (Waiter* each = first_; each != nullptr; each = each->next) each->turn = Waiter::Turn::kNone;
   first_ = last_ = nullptr;
   awake_ = 0;
   full_ = false;
