@@ -13,7 +13,7 @@ from .._messages import wrong_option
 from ._errors import NotAllowed, NotAuthenticated, TooManyTries
 
 RULES = ("read-only", "token", "open")
-"""which clients may load and unload models: none, those with a token for it, all"""
+"""which requests may load and unload models: none, those with a token for it, all"""
 
 TRIES = 10  # wrong tokens of a client in `WINDOW`
 WINDOW = 60.0  # s

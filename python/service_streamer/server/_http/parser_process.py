@@ -19,7 +19,7 @@ from .tf_serving import instances_of, parsed
 
 MAX_VALUES = 1 << 20  # numbers, texts and lists of one body that become objects of Python
 _PIECE = 1 << 15  # of these at a time, unless one item has more
-_TEXT = 4  # a text costs as much as so many numbers
+_TEXT = 8  # a text costs as much as so many numbers
 
 
 def main() -> None:
