@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import socket
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,7 +77,8 @@ def _listen_at_path(path: str) -> socket.socket:
             listener.bind(path)
         except OSError:
             with socket.socket(socket.AF_UNIX) as probe:  # of a server that was killed?
-                if probe.connect_ex(path) != errno.ECONNREFUSED:
+                is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
+                if not is_socket or probe.connect_ex(path) != errno.ECONNREFUSED:
                     raise
             os.unlink(path)
             listener.bind(path)
@@ -144,7 +146,8 @@ class HttpServer:
             timeout_graceful_shutdown=1,
             **{"access_log": False, **options},
         )
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        if (log := logging.getLogger("uvicorn.error")).level == logging.NOTSET:
+            log.setLevel(logging.WARNING)
         self._server = self._uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run,

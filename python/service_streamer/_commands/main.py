@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except ImportError as error:
         missing = is_missing_package(error)
-        say(str(error) if missing else f"{type(error).__name__}: {error}", error=True)
+        say(str(error) if missing else describe(error), error=True)
         return 2 if missing else 1
     except KeyboardInterrupt:
         return 130  # as a shell says of SIGINT

@@ -17,6 +17,7 @@ RULES = ("read-only", "token", "open")
 
 TRIES = 10  # wrong tokens of a client in `WINDOW`
 WINDOW = 60.0  # s
+SHARED = ("", "unix")  # the address of all clients of a Unix socket: their tries are not counted
 CLIENTS = 4096  # most clients whose wrong tokens are counted
 LOOK = 1.0  # s between two looks at a file
 
@@ -149,10 +150,11 @@ class Access:
             raise TooManyTries(WINDOW - (now - wrong[0]))
         if sum([each.has(token.strip()) for each in accepted]):
             return
-        self._wrong[client] = [*wrong, now]
-        self._wrong.move_to_end(client)
-        if len(self._wrong) > CLIENTS:
-            self._wrong.popitem(last=False)
+        if client not in SHARED:
+            self._wrong[client] = [*wrong, now]
+            self._wrong.move_to_end(client)
+            if len(self._wrong) > CLIENTS:
+                self._wrong.popitem(last=False)
         raise NotAuthenticated("the token is wrong, or not for this")
 
 

@@ -11,7 +11,7 @@ from process_models import ProcessGate, is_alive
 from waits import LONG
 
 triton = pytest.importorskip("tritonclient.grpc")
-pytest.importorskip("httptools")
+pytest.importorskip("uvicorn")
 
 pytest_plugins = ["commands", "grpc_fixtures"]
 pytestmark = pytest.mark.slow

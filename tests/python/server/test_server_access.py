@@ -122,6 +122,7 @@ def test_wrong_tokens_have_a_bound_for_each_client(token_file, monkeypatch):
         assert kind(None, "a") is NotAuthenticated  # no try
     assert kind("right", "a") is TooManyTries  # or a client would learn that it is right
     assert kind("right", "b") is None
+    assert {kind("wrong", "unix") for _ in range(50)} == {NotAuthenticated}  # many clients are it
     assert failure(TooManyTries(3.5)).retry_after == 4
     monkeypatch.setattr(_access, "WINDOW", -1.0)
     assert kind("right", "a") is None

@@ -210,6 +210,10 @@ def test_a_path_is_an_address(services, model_folder, tmp_path):
         service.signal(signal.SIGKILL if kill else signal.SIGTERM)
         service.wait()
     assert not Path(path).exists()
+    Path(path).write_text("of somebody else")
+    busy = services("serve", folder, "--http", f"unix:{path}")
+    busy.line(f"--http: cannot listen at unix:{path}: Address already in use")
+    assert (busy.wait(), Path(path).read_text()) == (2, "of somebody else")
 
 
 def test_the_drain_timeout_ends_requests_with_503(serve_hub, model_folder, asked, tmp_path):

@@ -64,10 +64,24 @@ def test_a_connection_that_nobody_uses_ends(http_servers, send, monkeypatch):
         assert file.read().startswith(b"HTTP/1.1 200")  # until the server closes it
 
 
-def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
+@pytest.mark.parametrize(
+    ("length", "sent"), [(100, b""), (100, b"{"), (1_000_000, b""), (1_000_000, b" " * 1000)]
+)
+def test_a_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch, length, sent):
     monkeypatch.setattr(_bodies, "RECEIVE_TIMEOUT", 0.05)
-    connection = send.open(http_servers(), DOUBLE + b"Content-Length: 100\r\n\r\n{")
-    assert status_of(connection) == 408
+    head = DOUBLE + b"Content-Length: %d\r\n\r\n" % length
+    assert status_of(send.open(http_servers(), head + sent)) == 408
+
+
+def test_a_probe_is_answered_before_its_body_is_read(http_servers, send):
+    head = b"POST /v2/health/live HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\n"
+    assert status_of(send.open(http_servers(), head)) == 405
+
+
+def test_a_limit_of_json_cannot_be_passed_by_a_header(http_servers):
+    headers = {"Inference-Header-Content-Length": "1"}
+    answer = http_servers().ask("POST", "/v1/models/double:predict", ONE, headers)
+    assert answer.status == 400
 
 
 @pytest.mark.parametrize("answered", [0, 1])
@@ -103,13 +117,6 @@ def test_large_bodies_share_a_limit_and_take_memory_as_they_come(
     for each in idle:
         each.close()
     eventually(lambda: not server.bodies.held_bytes)
-
-
-def test_a_large_body_that_does_not_come_ends_with_408(http_servers, send, monkeypatch):
-    monkeypatch.setattr(_bodies, "RECEIVE_TIMEOUT", 0.05)
-    head = DOUBLE + b"Content-Length: 1000000\r\n\r\n"
-    connection = send.open(http_servers(), head + b" " * 1000)
-    assert status_of(connection) == 408
 
 
 def test_a_compressed_body_is_refused(http_servers):

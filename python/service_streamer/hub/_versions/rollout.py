@@ -295,7 +295,7 @@ class Rollout:
         try:
             self._aspire(model, model.file, failed)
         except Exception as error:  # an option is invalid
-            _log.refused(model.name, f"{type(error).__name__}: {error}")
+            _log.refused(model.name, describe(error))
 
     def _drop_unwanted(self, model: Model) -> None:
         with self._loader.lock:

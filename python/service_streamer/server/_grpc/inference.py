@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from .._errors import InvalidInput, NotServing
+from .._errors import InvalidInput
 from .._parameters import check_load_parameters, check_unload_parameters
 from .._service import Service
 from .._tensors import shown
@@ -34,7 +34,6 @@ class Inference:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._streams: set[StreamCall] = set()
-        self._stopping = False
         self.methods = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
@@ -50,7 +49,6 @@ class Inference:
 
     def stop(self) -> None:
         """Take no more requests from calls that stream."""
-        self._stopping = True
         for call in self._streams:
             call.stop()
 
@@ -92,8 +90,6 @@ class Inference:
 
     async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Run the requests of a stream side by side."""
-        if self._stopping:  # gRPC had taken the call before
-            raise NotServing("the server stops")
         call = StreamCall(self._service, context)
         self._streams.add(call)
         try:

@@ -151,7 +151,8 @@ def path_of(scope: Scope) -> str:
     raw = scope.get("raw_path")
     path = quote(scope["path"]) if raw is None else raw.decode("latin-1")
     if not path.startswith("/"):
-        path = urlsplit(path).path or "/"  # a client of a proxy sends the whole URL
+        with contextlib.suppress(ValueError):  # it is no URL: there is no such path
+            path = urlsplit(path).path or "/"  # a client of a proxy sends the whole URL
     root = scope.get("root_path", "").rstrip("/").encode()
     if not root:
         return path

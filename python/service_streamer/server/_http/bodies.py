@@ -76,17 +76,8 @@ class HeldBody:
             Refused: it is too large, or comes too slowly.
             Disconnected: the client has gone.
         """
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            self._bodies.check_size(len(body), headers)
-            return body
         try:
-            return await asyncio.wait_for(
-                self._rest(bytearray(body), receive, headers), RECEIVE_TIMEOUT
-            )
+            return await asyncio.wait_for(self._read(receive, headers), RECEIVE_TIMEOUT)
         except asyncio.TimeoutError:
             raise Refused(
                 408, f"the request did not come within {RECEIVE_TIMEOUT:g} s", _CLOSE
@@ -96,6 +87,16 @@ class HeldBody:
         """Forget the body."""
         self._bodies.held_bytes -= self._size
         self._size = 0
+
+    async def _read(self, receive: Any, headers: Mapping[bytes, bytes]) -> bytes | bytearray:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            self._bodies.check_size(len(body), headers)
+            return body
+        return await self._rest(bytearray(body), receive, headers)
 
     async def _rest(
         self, body: bytearray, receive: Any, headers: Mapping[bytes, bytes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
@@ -43,8 +42,6 @@ async def _body(first: list[bytes], pieces: AsyncStream) -> AsyncGenerator[bytes
         async for piece in pieces:
             yield _event(dump(piece))
         yield _event(b"{}", b"end")
-    except (asyncio.CancelledError, GeneratorExit):
-        raise
     except Exception as error:
         told = failure(error)
         if told.status == 500:

@@ -77,7 +77,7 @@ class LargeJson:
             process: Any = self._process or self._start()
             write(process.stdin, pickle.dumps((kind, *arguments)), text)
             status, *parts = read(process.stdout)
-        except (OSError, EOFError):
+        except (OSError, EOFError, pickle.UnpicklingError):
             if self._end is not None:
                 self._end()
             self._process = None
@@ -113,4 +113,9 @@ def read(file: Any) -> list[bytes]:
     Raises:
         EOFError: the other end has ended.
     """
-    return [file.read(size) for size in pickle.load(file)]
+    parts = []
+    for size in pickle.load(file):
+        parts.append(file.read(size))
+        if len(parts[-1]) < size:
+            raise EOFError
+    return parts

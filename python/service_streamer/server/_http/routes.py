@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import unquote
 
 from .. import _log
-from .._access import CONTROL, Access
+from .._access import CONTROL, FREE, Access
 from .._counts import UNKNOWN, Counts
 from .._errors import NotAllowed
 from .._service import Service
@@ -54,7 +54,7 @@ class Application:
             if route in CONTROL and _is_foreign(request):
                 raise NotAllowed("a web page of another origin may not change the repository")
             self._access.check(route, _authorization(request), request.client)
-            if read is not None:
+            if read is not None and route not in FREE:
                 request.body = await read()
             response = await handler(request)
             status = response.status

@@ -16,7 +16,7 @@ from .._tensors import shown
 from .events import events
 from .json_values import decode_bytes, parse_object
 from .large_json import INLINE, LargeJson
-from .messages import Handler, Request, Response, check_method, json_response
+from .messages import HEADER_LENGTH, Handler, Request, Response, check_method, json_response
 
 _SIGNATURE, _DEFAULT = "signature_name", "serving_default"
 _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
@@ -49,8 +49,6 @@ class TfServing:
         body = await self._body(model, version, request, "instances", "inputs")
         options = call_options(request.headers)
         name, instances = instances_of(body)
-        if name == "instance":
-            raise InvalidInput('the body must have either "instances" or "inputs"')
         outputs = await self._service.predict(model, version, instances, options)
         if name == "inputs":
             return json_response({"outputs": _columns(outputs)})
@@ -69,6 +67,8 @@ class TfServing:
     async def _body(
         self, model: str, version: str, request: Request, *fields: str
     ) -> dict[str, Any]:
+        if HEADER_LENGTH in request.headers:
+            raise InvalidInput(f"{HEADER_LENGTH.decode()} is not for this interface")
         if len(request.body) > INLINE:
             handle = self._service.handle(model, version)
             inputs, structure = handle.spec.inputs, handle.item_structure

@@ -105,7 +105,7 @@ class V2:
 
     async def _unload(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = parse_object(request.body or b"{}")
+        body = parse_object(small(request.body) or b"{}")
         check_unload_parameters(_object(body, "parameters", "the request"))
         await self._service.unload(model)
         return Response(200, b"{}")
