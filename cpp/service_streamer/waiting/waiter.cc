@@ -142,7 +142,9 @@ Completion::Wait Completion::wait_in_crowd(TimePoint deadline) {
 WakeQueue::WakeQueue() : generation_(ForkLock::generation()) {}
 
 WakeQueue& WakeQueue::instance() {
-  static WakeQueue* queue = new WakeQueue;  // leaked, as the free list is
+  // Never destroyed, as the free list is; in static memory, because a request must end where no memory is left, too.
+  alignas(WakeQueue) static std::byte memory[sizeof(WakeQueue)];
+  static auto* queue = new (memory) WakeQueue;
   return *queue;
 }
 

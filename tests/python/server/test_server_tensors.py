@@ -194,13 +194,6 @@ def test_outputs_that_do_not_fit_the_declared_ones_are_named(outputs, complaint)
         tensors_of(outputs, {"y": TensorSpec("FP32")})
 
 
-@pytest.mark.parametrize("rows", [lambda array: array, list])
-def test_masked_outputs_are_refused_because_a_tensor_would_show_what_is_hidden(rows):
-    for array in (np.ma.masked_equal([[1, 2], [3, 4]], 2), np.ma.masked_equal([1, 2], 2)):
-        with pytest.raises(InvalidOutput, match=r"is masked, .* return \.filled\(value\)"):
-            tensors_of(rows(array), {})
-
-
 def test_outputs_of_torch_become_tensors():
     torch = pytest.importorskip("torch")
     (found,) = tensors_of([torch.ones(2), torch.zeros(2)], {}).values()
