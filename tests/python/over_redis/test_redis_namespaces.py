@@ -87,9 +87,9 @@ def test_wall_clocks_that_differ_change_nothing(shared_redis_server, monkeypatch
         assert abs(waiting.sent - before) < LONG * 1000
         assert 0 < waiting.deadline - before < 2 * LONG * 1000
         _, (expired,) = client.chunks([2])
-        client.post(client.message(expired, deadline=now() - LONG * 1000))
+        client.post(client.message(expired, now() - LONG * 1000, sent=now()))
         _, (late,) = client.chunks([3])
-        client.post(client.message(late, deadline=now() + LONG * 1000))
+        client.post(client.message(late, now() + LONG * 1000, sent=now()))
         worker = ProcessWorker("redis_models:double", server, prefix, wall_clock_ahead=of_worker)
         stack.callback(worker.close)
         assert future.result(LONG) == [2]

@@ -66,9 +66,10 @@ class RawClient:
 
     # ---------------------------------------------------------------- requests
 
-    def message(self, chunk, deadline=0):
+    def message(self, chunk, deadline=0, sent=None):
+        """A request. `deadline` and `sent`: ms on the broker's clock, which is that of this machine."""
         number, begin, items, _, priority, body = chunk
-        sent = int(time.time() * 1000)
+        sent = int(time.time() * 1000) if sent is None else sent
         return pack_request(self.id, number, begin, items, deadline, sent, priority, body)
 
     def chunks(self, *batches, priority=0):
