@@ -67,7 +67,7 @@ class RawClient:
     # ---------------------------------------------------------------- requests
 
     def message(self, chunk, deadline=0, sent=None):
-        """A request. `deadline` and `sent`: ms on the broker's clock, which is that of this machine."""
+        """A request. Both times are in ms on the clock of the broker, here that of this machine."""
         number, begin, items, _, priority, body = chunk
         sent = int(time.time() * 1000) if sent is None else sent
         return pack_request(self.id, number, begin, items, deadline, sent, priority, body)
