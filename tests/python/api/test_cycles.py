@@ -46,7 +46,6 @@ def clients(streamer):
 PROCESSES = {"mp_start_method": "fork"}
 KINDS = {
     "threads": (lambda: ThreadedStreamer(double, 8), use),
-    "streams of threads": (lambda: ThreadedStreamer(pieces, 8), use_streams),
     "processes": (lambda: Streamer(double, 8, **PROCESSES), clients),
     "streams of processes": (lambda: Streamer(pieces, 8, **PROCESSES), use_streams),
     "a pipeline": (lambda: Pipeline(Stage(list, batch_size=8), Stage(double, batch_size=8)), use),

@@ -225,10 +225,11 @@ def run_page(path, folder, have, places):
     how_to = path.parent.name == "how-to" and path.stem != "README"
     assert installed or not how_to, f"{path} does not say what to install"
     if installed or OWN_PROCESS in path.read_text():
+        hides = (
+            installed and "torch" not in have
+        )  # torch looks for many modules that may be missing
         values = f"Path({str(path)!r}), Path({str(folder)!r}), {have!r}, {places!r}"
-        start = (
-            f"import page_installs\npage_installs.have_only({installed!r})\n" if installed else ""
-        )
+        start = f"import page_installs\npage_installs.have_only({installed!r})\n" if hides else ""
         run_python(
             f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
             f"{start}page_snippets.run_here({values})"
