@@ -27,7 +27,10 @@ def obstacle() -> str:
 
     Called by the core for a request that was not answered.
     """
-    frames = sys._current_frames().values()
+    # Not the frame of this call: it would refer to itself, and so keep the frames of all threads.
+    running = sys._current_frames().values()
+    frames = [each.f_back if each.f_code is obstacle.__code__ else each for each in running]
+    del running
     name = next(filter(None, map(_awaited, frames)), None)
     if name is None:
         return ""

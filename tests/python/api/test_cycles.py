@@ -11,6 +11,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import Pipeline, Stage, Streamer, ThreadedStreamer
+from service_streamer._waiting import imports
 
 pytestmark = pytest.mark.every_python
 
@@ -46,6 +47,7 @@ def clients(streamer):
 PROCESSES = {"mp_start_method": "fork"}
 KINDS = {
     "threads": (lambda: ThreadedStreamer(double, 8), use),
+    "streams of threads": (lambda: ThreadedStreamer(pieces, 8), use_streams),
     "processes": (lambda: Streamer(double, 8, **PROCESSES), clients),
     "streams of processes": (lambda: Streamer(pieces, 8, **PROCESSES), use_streams),
     "a pipeline": (lambda: Pipeline(Stage(list, batch_size=8), Stage(double, batch_size=8)), use),
@@ -120,3 +122,16 @@ def test_500_closed_streamers_of_threads_keep_nothing():
             del streamer
         assert open_descriptors() == before
         eventually(lambda: not any(part() for part in alive))
+
+
+def test_a_look_for_imports_keeps_no_frame():
+    class Local:
+        pass
+
+    def look():
+        local = Local()
+        imports.obstacle()
+        return weakref.ref(local)
+
+    with without_collections():
+        assert look()() is None
