@@ -108,7 +108,7 @@ test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch
 	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
-all-cpp: test-cpp test-tsan test-asan test-wheel
+all-cpp: test-tsan test-asan test-wheel  # the sanitizers run all that test-cpp runs
 
 main-python:
 	@$(MAKE) -Onone test-python ARGS= >build/main-python.log 2>&1

@@ -232,7 +232,8 @@ def run_page(path, folder, have, places):
         start = f"import page_installs\npage_installs.have_only({installed!r})\n" if hides else ""
         run_python(
             f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
-            f"{start}page_snippets.run_here({values})"
+            f"{start}page_snippets.run_here({values})",
+            timeout=550 if "torch" in have else 110,  # torch compiles: 40 s on an idle machine
         )
     else:
         run_here(path, folder, have, places)
