@@ -17,6 +17,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+CONNECTION = "service_streamer.connection"
+"""in the state of a request: its connection, if the server is ours"""
+
 _NO_BODY = ("GET", "HEAD")
 
 
@@ -47,7 +50,7 @@ class AsgiApplication:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, headers = scope["method"], dict(scope["headers"])
-        watch = _Watch(receive)
+        watch = _Watch(receive, scope.get("state", {}).get(CONNECTION))
         held = self._bodies.held()
 
         async def read() -> bytes | bytearray:
@@ -108,27 +111,32 @@ class _Watch:
 
     Args:
         receive: of the request, whose body was read.
+        connection: of our own server: it calls when the client goes, which takes no task.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, connection: Any) -> None:
         self._receive = receive
+        self._connection = connection
         self._task: Any = asyncio.current_task()
         self._watching: asyncio.Task[None] | None = None
         self._has_cancelled = False
-
-    @property
-    def has_started(self) -> bool:
-        """True if `start` was called."""
-        return self._watching is not None
+        self.has_started = False
+        """True if `start` was called"""
 
     def start(self) -> None:
         """Watch from now on."""
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self.has_started = True
+        if self._connection is not None:
+            self._connection.when_client_goes(self._cancel)
+        else:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def stop(self) -> None:
         """Do not cancel the task any more."""
         if self._watching is not None:
             self._watching.cancel()
+        elif self._connection is not None:
+            self._connection.when_client_goes(None)
 
     def takes_back(self) -> bool:
         """Return True if a CancelledError comes from here alone."""
@@ -139,6 +147,9 @@ class _Watch:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._cancel()
+
+    def _cancel(self) -> None:
         self._has_cancelled = True
         self._task.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,12 +77,26 @@ class HeldBody:
             Refused: it is too large, or comes too slowly.
             Disconnected: the client has gone.
         """
+        task: Any = asyncio.current_task()
+        is_late = False
+
+        def expire() -> None:  # asyncio.wait_for would take a task of its own
+            nonlocal is_late
+            is_late = True
+            task.cancel()
+
+        timer = asyncio.get_running_loop().call_later(RECEIVE_TIMEOUT, expire)
         try:
-            return await asyncio.wait_for(self._read(receive, headers), RECEIVE_TIMEOUT)
-        except asyncio.TimeoutError:
-            raise Refused(
-                408, f"the request did not come within {RECEIVE_TIMEOUT:g} s", _CLOSE
-            ) from None
+            return await self._read(receive, headers)
+        except asyncio.CancelledError:
+            if not is_late:
+                raise
+            if sys.version_info >= (3, 11) and task.uncancel():
+                raise  # somebody else has cancelled it, too
+            why = f"the request did not come within {RECEIVE_TIMEOUT:g} s"
+            raise Refused(408, why, _CLOSE) from None
+        finally:
+            timer.cancel()
 
     def release(self) -> None:
         """Forget the body."""

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .asgi import CONNECTION, Scope
+from .parser import Parser
 
 HEAD_TIMEOUT = 30.0  # s from the first byte of a head to its last; also from the connection to it
 SEND_TIMEOUT = 30.0  # s in which a client takes a part of what is written
-STATE = "service_streamer.connection"
-"""the key of the connection in the state of a request"""
-
-_READ = 64 << 10  # bytes at a time
-_READ_CHUNKS = 8 << 10  # the parser takes 6 µs for each chunk, and chunks may be tiny
+_READ = 256 << 10  # bytes at a time
+_READ_CHUNKS = 32 << 10  # for chunks may be tiny, and each takes a microsecond
 _buffer = memoryview(bytearray(_READ))  # what is in it is parsed before the next read of anyone
 
 
 class Connection(asyncio.BufferedProtocol):
     """Hands a connection on to uvicorn, whose own limits are few.
 
-    The application calls `begin` and `end`. `check` ends a connection whose client is too slow.
+    The application calls `begin` and `end`, and `frame` before each message that it sends. `check`
+    ends a connection whose client is too slow.
 
     Args:
         open_ones: contains the connections that are open.
@@ -29,6 +30,7 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     _transport: Any
+    _ends_with_body = False
 
     def __init__(
         self,
@@ -39,10 +41,12 @@ class Connection(asyncio.BufferedProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._open_ones = open_ones
-        state = {**app_state, STATE: self}
-        self._inner = H11Protocol(config, server_state, state, _loop)
+        state = {**app_state, CONNECTION: self}
+        self._inner = HttpToolsProtocol(config, server_state, state, _loop)
+        self._inner.parser = Parser(self._inner)
         self._time = asyncio.get_running_loop().time
         self._is_answering = False
+        self._client_has_gone: Callable[[], None] | None = None
         self._size = _READ
         self._waits_since: float | None = self._time()
         """for the rest of a head; None: it does not wait"""
@@ -55,9 +59,39 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_since = None
         self._size = _READ_CHUNKS if is_chunked else _READ
 
+    def when_client_goes(self, call: Callable[[], None] | None) -> None:
+        """Call a function if the client goes before the request is answered."""
+        self._client_has_gone = call
+
+    def frame(self, scope: Scope, message: Scope) -> Scope:
+        """Return a message of an answer as HTTP/1.0 needs it, if the request was of that.
+
+        HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body. It
+        keeps a connection only if both sides say so.
+        """
+        if scope["http_version"] != "1.0":
+            return message
+        cycle = self._inner.cycle
+        if message["type"] == "http.response.body":
+            if self._ends_with_body:
+                cycle.expected_content_length = len(message.get("body", b""))
+            return message
+        names = {name for name, _ in message["headers"]}
+        self._ends_with_body = b"content-length" not in names
+        if self._ends_with_body:
+            cycle.chunked_encoding = False
+        elif (b"connection", b"keep-alive") in (
+            (name, value.lower()) for name, value in scope["headers"]
+        ) and b"connection" not in names:
+            cycle.keep_alive = True
+            keeps = (b"connection", b"keep-alive")
+            return {**message, "headers": [*message["headers"], keeps]}
+        return message
+
     def end(self) -> None:
         """Note that the request is answered."""
         self._is_answering = False
+        self._client_has_gone = None
         self._size = _READ
 
     def check(self) -> None:
@@ -86,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         """End."""
         self._open_ones.discard(self)
         self._inner.connection_lost(exc)
+        if self._client_has_gone is not None:
+            self._client_has_gone()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go."""
@@ -95,10 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         """Parse what has come."""
         if not self._is_answering and self._waits_since is None:
             self._waits_since = self._time()
-        try:
-            self._inner.data_received(bytes(_buffer[:nbytes]))
-        except h11.LocalProtocolError:  # the rest of a body is invalid, and the answer has begun
-            self._transport.abort()
+        self._inner.data_received(bytes(_buffer[:nbytes]))
 
     def eof_received(self) -> None:
         """Close the connection: a client that has closed its half counts as gone."""

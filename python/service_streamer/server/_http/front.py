@@ -12,11 +12,10 @@ from typing import Any
 
 import uvicorn
 
-from .asgi import AsgiApplication, Receive, Scope, Send
-from .connection import STATE, Connection
+from .asgi import CONNECTION, AsgiApplication, Receive, Scope, Send
+from .connection import Connection
 
 BACKLOG = 2048  # connections that wait to be accepted
-HEAD_LIMIT = 64 << 10  # bytes of a request line and its headers
 IDLE_TIMEOUT = 75  # s without a request, after which a connection ends
 SWEEP = 5.0  # s between two looks at all connections
 GRACE = 0.3  # s in which a client that has seen no answer yet may send one more request
@@ -59,7 +58,6 @@ class HttpFront:
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=IDLE_TIMEOUT,
-            h11_max_incomplete_event_size=HEAD_LIMIT,
             callback_notify=self._notify,
             **options,
         )
@@ -103,13 +101,13 @@ class HttpFront:
     # -------------------------------------------------------------------- private
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection = scope["state"].pop(STATE)
+        connection: Connection = scope["state"][CONNECTION]
         connection.begin(any(name == b"transfer-encoding" for name, _ in scope["headers"]))
 
         async def send_last(message: Any) -> None:
             if message["type"] == "http.response.start" and self._stopping:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
+            await send(connection.frame(scope, message))
 
         try:
             await self._application(scope, receive, send_last)
