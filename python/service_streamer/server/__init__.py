@@ -12,7 +12,7 @@ models as always: in threads, worker processes or C++ threads.
 - `_http.routes.Application` has the routes, and knows no server. `_http.asgi.AsgiApplication` makes
   an application of ASGI of it, and `_http.bodies.Bodies` reads the bodies.
 - `_http.front.HttpFront` is uvicorn in this process, for ``serve``. `_http.connection.Connection`
-  adds the limits on time that uvicorn does not have.
+  and `_http.parser.Parser` add the limits that uvicorn and httptools do not have.
 - `_http.large_json.LargeJson` parses large bodies in a process of its own.
 - `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
 - Each request is a task. If the client goes, the task is cancelled, and so is its request in the

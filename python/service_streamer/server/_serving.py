@@ -10,6 +10,7 @@ from typing import Protocol
 from .._messages import missing_package
 
 try:
+    import httptools  # noqa: F401
     import uvicorn  # noqa: F401
     import uvloop
 except ImportError as _error:

@@ -278,7 +278,7 @@ def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
 # the standard library. They are imported where they are first needed.
 HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "rich"]
 HEAVY += ["opentelemetry", "optuna", "prometheus_client", "starlette", "tqdm", "uvicorn"]
-HEAVY += ["orjson", "uvloop", "watchfiles"]
+HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
 
 LOOK_AT_IMPORT = """

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("http_servers")
 
-from http_servers import status_of
+from http_servers import read_answer, status_of
 from thread_models import Gate
 from waits import LONG, eventually
 
@@ -194,6 +194,30 @@ def test_a_stream_for_an_old_client_has_no_chunks(http_servers, send):
     connection = send.open(http_servers(), head + body)
     with connection.makefile("rb") as file:
         assert file.read().endswith(b"\r\n\r\ndata: 0\n\ndata: 1\n\nevent: end\ndata: {}\n\n")
+
+
+@pytest.mark.parametrize(("asks", "keeps"), [(b"Connection: Keep-Alive\r\n", True), (b"", False)])
+def test_an_old_client_keeps_its_connection_if_it_asks(http_servers, send, asks, keeps):
+    head = b"GET /v2/health/live HTTP/1.0\r\n" + asks + b"\r\n"
+    connection = send.open(http_servers(), head)
+    assert read_answer(connection).status == 200
+    if keeps:
+        connection.sendall(head)
+        assert read_answer(connection).headers["connection"] == "keep-alive"
+    else:
+        assert connection.recv(1) == b""
+
+
+def test_a_request_that_offers_to_upgrade_is_an_ordinary_one(http_servers, send):
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    body = b'{"instances": [1]}'
+    head = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: x\r\n" + offer
+    head += b"Content-Length: %d\r\n\r\n" % len(body)
+    server = http_servers()
+    connection = send.open(server, head)  # as the JDK's client: the body is a packet of its own
+    for part in (body + head, body):
+        connection.sendall(part)
+        assert read_answer(connection).status == 200
 
 
 def test_a_stream_that_fails_before_its_first_piece_has_its_own_status(http_servers):

@@ -49,6 +49,12 @@ def test_a_body_over_the_limit_is_refused(http_servers, send, header):
         (DOUBLE + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 400),
         (b"GET /" + b"x" * 70_000, 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (b"CONNECT here:80 HTTP/1.1\r\nHost: here:80\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: a\0b\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\nHost: x\n\n", 400),
+        (DOUBLE + b"Transfer-Encoding: gzip\r\n\r\n", 400),
     ],
 )
 def test_odd_heads(http_servers, send, head, status):

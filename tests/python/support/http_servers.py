@@ -114,6 +114,14 @@ class Sender:
         return self.open(server, head.encode() + body)
 
 
+def read_answer(connection):
+    """Read the whole answer, after which the connection may be used again."""
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer
+
+
 def status_of(connection):
     with connection.makefile("rb") as file:
         return int(file.readline().split()[1])

@@ -92,7 +92,7 @@ class HeldBody:
             if not is_late:
                 raise
             if sys.version_info >= (3, 11) and task.uncancel():
-                raise  # somebody else has cancelled it, too
+                raise  # the task was cancelled from elsewhere, too
             why = f"the request did not come within {RECEIVE_TIMEOUT:g} s"
             raise Refused(408, why, _CLOSE) from None
         finally:

@@ -66,8 +66,8 @@ class Connection(asyncio.BufferedProtocol):
     def frame(self, scope: Scope, message: Scope) -> Scope:
         """Return a message of an answer as HTTP/1.0 needs it, if the request was of that.
 
-        HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body. It
-        keeps a connection only if both sides say so.
+        HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body.
+        It keeps a connection only if both sides say so.
         """
         if scope["http_version"] != "1.0":
             return message
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         """Parse what has come."""
         if not self._is_answering and self._waits_since is None:
             self._waits_since = self._time()
-        self._inner.data_received(bytes(_buffer[:nbytes]))
+        self._inner.data_received(_buffer[:nbytes])
 
     def eof_received(self) -> None:
         """Close the connection: a client that has closed its half counts as gone."""

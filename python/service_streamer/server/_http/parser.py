@@ -28,7 +28,7 @@ class Parser:
         self._overhead = 0  # bytes since the last complete head or part of a body
         self._begin()
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: memoryview) -> None:
         """Parse the next bytes.
 
         Raises:
@@ -60,6 +60,9 @@ class Parser:
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
         self._overhead = 0
+        cycle = self._protocol.cycle
+        if not cycle.body and not cycle.response_complete:  # else uvicorn copies it twice
+            cycle.body, body = body, b""
         self._protocol.on_body(body)
 
     def on_message_complete(self) -> None:
@@ -78,12 +81,12 @@ class Parser:
         self.should_keep_alive = parser.should_keep_alive
         self.should_upgrade = parser.should_upgrade
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         while True:
             try:
                 return self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as offer:
-                data = self._head_without_offer() + data[offer.args[0] :]
+                data = self._head_without_offer() + bytes(data[offer.args[0] :])
                 self._begin()
 
     def _head_without_offer(self) -> bytes:
