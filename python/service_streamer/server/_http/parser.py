@@ -84,7 +84,8 @@ class Parser:
     def _feed(self, data: bytes | memoryview) -> None:
         while True:
             try:
-                return self._parser.feed_data(data)
+                self._parser.feed_data(data)
+                return
             except httptools.HttpParserUpgrade as offer:
                 data = self._head_without_offer() + bytes(data[offer.args[0] :])
                 self._begin()
