@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from plan import PARTS, part_of
 from tables import site_pages
@@ -59,17 +62,17 @@ def unit_of(metric: str) -> str:
 
 
 def everything_table(data: Part) -> list[str]:
-    """Each metric of each peer. With several runs, also its lowest and highest value."""
+    """Each metric of each peer. If its runs differ, also its lowest and highest value."""
     lines = []
-    for case, peers in data["samples"].items():
-        for peer, samples in peers.items():
+    for case, peers in data["medians"].items():
+        for peer, medians in peers.items():
             cells = []
-            for metric, median in data["medians"][case][peer].items():
-                values = [sample[metric] for sample in samples]
+            for metric, median in medians.items():
                 unit = unit_of(metric)
                 text = f"{metric} {number(median, unit)}"
-                if len(values) > 1 and min(values) != max(values):
-                    text += f" ({number(min(values), unit)} … {number(max(values), unit)})"
+                low, high = (data[each][case][peer][metric] for each in ("lowest", "highest"))
+                if low != high:
+                    text += f" ({number(low, unit)} … {number(high, unit)})"
                 cells.append(text)
             lines.append(f"| {case} | {peer} | {'; '.join(cells)} |")
     return lines
@@ -94,7 +97,7 @@ def split(data: Part) -> dict[str, Part]:
     for name in PARTS:
         of_part = {
             key: {case: each for case, each in data[key].items() if part_of(case) == name}
-            for key in ("medians", "samples")
+            for key in ("medians", "lowest", "highest")
         }
         cases = [case for case in data["cases"] if part_of(case) == name]
         if cases:
@@ -108,11 +111,17 @@ def write(data: Part, out: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     parts = split(data)
     for name, part in parts.items():
-        (folder / f"{name}.json").write_text(json.dumps(part, indent=1) + "\n")
+        (folder / f"{name}.json").write_text(as_json(part))
     publish(out)
     for part in parts.values():
         print("\n".join(targets_table(part)))
     print(f"\n{out / 'RESULTS.md'}")
+
+
+def as_json(data: Mapping[str, Any]) -> str:
+    """JSON with each innermost list or object on one line."""
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda found: " ".join(found[0].split()), text) + "\n"
 
 
 def load(out: Path) -> dict[str, Part]:

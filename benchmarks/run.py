@@ -21,7 +21,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import machine
 import plan
@@ -134,10 +136,11 @@ class Bench:
         shown = "  ".join(f"{name} {value:,.4g}" for name, value in metrics.items())
         print(f"  {case.name:18} {measurement.peer:15} {shown}", flush=True)
 
-    def medians(self) -> dict[str, dict[str, Metrics]]:
+    def over_runs(self, choose: Callable[[Iterable[float]], float]) -> dict[str, Any]:
+        """A value of all runs for each case, peer and metric, such as the median."""
         return {
             case: {
-                peer: {key: statistics.median(one[key] for one in samples) for key in samples[0]}
+                peer: {key: choose(one[key] for one in samples) for key in samples[0]}
                 for peer, samples in peers.items()
             }
             for case, peers in self.samples.items()
@@ -185,8 +188,9 @@ def main() -> int:
         "package": package,
         "versions": bench.versions,
         "skipped": bench.skipped,
-        "medians": bench.medians(),
-        "samples": bench.samples,
+        "medians": bench.over_runs(statistics.median),
+        "lowest": bench.over_runs(min),
+        "highest": bench.over_runs(max),
     }
     report.write(results, out)
     return 0 if bench.samples else 1

@@ -76,7 +76,9 @@ class Row:
     peers: tuple[str, ...] = ()
 
     def reached(self, results: Results) -> bool | None:
-        """None if a figure was not measured and all others reach their targets."""
+        """None: no target, or a figure was not measured and all others reach their targets."""
+        if all(figure.check is informative for figure in self.figures):
+            return None
         verdicts = [figure.is_reached(results) for figure in self.figures]
         if any(verdict is False for verdict in verdicts):
             return False

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from measurements import RAY_SERVE, RAY_SERVE_ALONE
 
-from .figures import Check, Figure, Results, Row
+from .cells import NONE
+from .figures import Check, Figure, Results, Row, informative
 
 
 def times(factor: float, *cases: str) -> Check:
@@ -56,6 +57,12 @@ RAY_ROWS: tuple[Row, ...] = (
         "≥ 1.5 × Ray Serve's better one (limit 7,191)",
         faster(1.5, "ray-2-model-128", "ray-asyncio-2-model-128"),
         RAY_SERVE,
+    ),
+    Row(
+        "602 KB float32 array there, a scalar back, no-op, 1 client, p50",
+        NONE,
+        (Figure("ray-arrays-602-1", "p50_ms", "ms", informative),),
+        RAY_SERVE_ALONE,
     ),
     Row(
         "602 KB float32 array there, a scalar back, no-op, 16 clients",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from measurements import BARE, BATCHED, ORIGINALS
 
+from .cells import NONE
 from .figures import Figure, Results, Row, at_least, at_most, informative, rate
 
 
@@ -44,6 +45,16 @@ THREAD_ROWS: tuple[Row, ...] = (
         (BATCHED,),
     ),
     Row("no-op, 128 clients", "≥ 44 k/s", (rate("threads-noop-128", 44e3),), (BATCHED,)),
+    Row(
+        "no-op, 512 / 1,024 clients",
+        NONE,
+        tuple(Figure(f"threads-noop-{n}", "per_s", "/s", informative) for n in (512, 1024)),
+    ),
+    Row(
+        "model of 0.25 ms, 16 / 64 / 128 clients",
+        NONE,
+        tuple(Figure(f"threads-tabular-{n}", "per_s", "/s", informative) for n in (16, 64, 128)),
+    ),
     Row(
         "model, 1 client, p50",
         "≤ 5.4 ms",
@@ -98,6 +109,14 @@ THREAD_ROWS: tuple[Row, ...] = (
         (
             Figure("gevent-noop-128", "per_s", "/s", three_times_the_original),
             Figure("gevent-noop-128", "stall_max_ms", "ms", at_most(5), label="stall"),
+        ),
+    ),
+    Row(
+        "gevent, 128 greenlets, model",
+        NONE,
+        (
+            Figure("gevent-model-128", "per_s", "/s", informative),
+            Figure("gevent-model-128", "stall_max_ms", "ms", informative, label="stall"),
         ),
     ),
     Row(

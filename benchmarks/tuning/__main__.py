@@ -17,6 +17,7 @@ from typing import Any
 
 import machine
 from cases import common, threads
+from report import as_json
 
 from service_streamer import Streamer, ThreadedStreamer
 
@@ -62,12 +63,16 @@ def timeline(policy: str, callers: int = 6) -> dict[str, Any]:
     return {
         "callers": callers,
         "batches": [
-            [1e3 * (start - begin), 1e3 * (end - begin)]
+            [in_ms(start - begin), in_ms(end - begin)]
             for start, end in batches
             if end > begin and start < begin + SHOWN
         ],
-        "requests": [[n, *(1e3 * (moment - begin) for moment in moments)] for n, *moments in shown],
+        "requests": [[n, *(in_ms(moment - begin) for moment in moments)] for n, *moments in shown],
     }
+
+
+def in_ms(seconds: float) -> float:
+    return round(1e3 * seconds, 3)
 
 
 def under_load(streamer: Streamer | ThreadedStreamer, callers: int) -> dict[str, float]:
@@ -148,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--publish", action="store_true", help="without a measurement")
     if not parser.parse_args().publish:
-        RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
+        RESULTS.write_text(as_json(measure()))
     publish()
 
 

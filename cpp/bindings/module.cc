@@ -23,8 +23,8 @@
 #include "bindings/processes/server.h"
 #include "bindings/processes/worker_link.h"
 #include "bindings/python/arguments.h"
-#include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
+#include "bindings/python/from_core.h"
 
 namespace py = pybind11;
 using namespace service_streamer::bindings;
@@ -42,7 +42,8 @@ PYBIND11_PLUGIN_DECL(core)
 
 PYBIND11_PLUGIN_IMPL(_core) {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) return PyInit_core();
-  return call_helper("service_streamer._install_check", "refuse_subinterpreter", nullptr);
+  PyErr_SetString(PyExc_ImportError, "subinterpreter");  // _install_check.py explains it
+  return nullptr;
 }
 
 PYBIND11_MODULE(core, module) {
@@ -50,9 +51,9 @@ PYBIND11_MODULE(core, module) {
   module.attr("__version__") = SERVICE_STREAMER_VERSION;
 
   PyObject* self = module.ptr();
-  if (!watch_forks() || !make_mailbox_type(self) || !make_greenlet_types(self) || !make_future_type(self) ||
-      !make_batch_type(self) || !make_engine_type(self) || !make_callback_functions(self) || !make_encoder_type() ||
-      !make_shared_buffer_type(self) || !make_decoder(self) || !make_server_type(self) ||
+  if (!watch_forks() || !make_from_core_function(self) || !make_mailbox_type(self) || !make_greenlet_types(self) ||
+      !make_future_type(self) || !make_batch_type(self) || !make_engine_type(self) || !make_callback_functions(self) ||
+      !make_encoder_type() || !make_shared_buffer_type(self) || !make_decoder(self) || !make_server_type(self) ||
       !make_client_link_type(self) || !make_broker_egress_type(self) || !make_broker_ingress_type(self) ||
       !make_leases_type(self) || !make_broker_functions(self) || !make_worker_link_type(self) ||
       !make_native_workers_type(self)) {

@@ -22,6 +22,9 @@ import importlib
 import typing
 
 from . import _install_check  # noqa: F401  (raises)
+
+# isort: split
+from . import _from_core  # noqa: F401  (the core needs it)
 from ._batched import batched
 from ._core import __version__
 from ._errors import (

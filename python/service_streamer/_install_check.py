@@ -8,22 +8,26 @@ Raises:
 import _thread
 import os
 import sys
-from typing import NoReturn
 
 
-def refuse_subinterpreter() -> NoReturn:
-    """Raise the ImportError. Before Python 3.12 the core calls it: only C can tell there."""
+def _is_subinterpreter() -> bool:
+    if hasattr(_thread, "_is_main_interpreter"):  # older Pythons have none
+        return not _thread._is_main_interpreter()
+    try:
+        from . import _core  # noqa: F401
+    except ImportError as error:
+        return str(error) == "subinterpreter"  # any other error is raised by the next import
+    return False
+
+
+if _is_subinterpreter():
     from ._messages import see
 
-    text = (
+    _text = (
         "service-streamer-ng cannot be imported in a subinterpreter, but only in the main "
         "interpreter of a process: with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
     )
-    raise ImportError(see(text, "a-subinterpreter"))
-
-
-if not getattr(_thread, "_is_main_interpreter", lambda: True)():
-    refuse_subinterpreter()
+    raise ImportError(see(_text, "a-subinterpreter"))
 
 _folder = os.path.dirname(__file__)
 

@@ -1,4 +1,4 @@
-"""The threads that run ``predict_function``."""
+"""The threads that take the batches of an engine, and those that run ``predict_function``."""
 
 from __future__ import annotations
 
@@ -24,22 +24,16 @@ from ._waiting.timeouts import countdown
 _logger = logging.getLogger("service_streamer")
 
 
-class Workers:
-    """A `Backend`: an engine and its worker threads. The first request starts them."""
+class EngineThreads:
+    """A `Backend`: an engine and the threads that take its batches. The first request starts them.
+
+    A subclass has `_work`, which each of the threads calls.
+    """
 
     remote = False
     thread_name = "service-streamer-worker"
 
-    def __init__(
-        self,
-        predict: Callable[[list[Any]], Any],
-        options: Options,
-        count: int,
-        future_type: type[Future] = Future,
-    ) -> None:
-        self._predict = whole(predict)
-        self._name = name_of(predict)
-        self._budget = options.budget
+    def __init__(self, options: Options, count: int, future_type: type[Future] = Future) -> None:
         self._count = count
         self._mode = torch_mode()
         self._threads: list[threads.NativeThread] = []  # none before the first request
@@ -84,8 +78,6 @@ class Workers:
     # thread has started, so each call starts only the threads that do not run yet.
 
     def _start_workers(self) -> None:
-        if self._count > 1 and not self._threads:
-            warn_of_cores(self._predict, self._count, self._name)
         while len(self._threads) < self._count:
             self._threads.append(threads.NativeThread(self._run, self.thread_name))
         for thread in self._threads:
@@ -98,6 +90,25 @@ class Workers:
     def _run(self) -> None:
         with only_thread_of(self.engine), self._mode():
             self._work()
+
+    def _work(self) -> None:
+        """Take batches until the engine is closed."""
+        raise NotImplementedError
+
+
+class Workers(EngineThreads):
+    """Threads that run a model."""
+
+    def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
+        self._predict = whole(predict)
+        self._name = name_of(predict)
+        self._budget = options.budget
+        super().__init__(options, count)
+
+    def _start_workers(self) -> None:
+        if self._count > 1 and not self._threads:
+            warn_of_cores(self._predict, self._count, self._name)
+        super()._start_workers()
 
     def _work(self) -> None:
         work(self.engine, self._predict, self._budget, self._name)

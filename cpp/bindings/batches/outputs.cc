@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "bindings/python/errors.h"
+#include "bindings/python/from_core.h"
 #include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
 namespace {
-
-constexpr const char* kHelpers = "service_streamer._outputs";
 
 // Whether the type needs no look by Python code: what it has are the outputs, one for each item.
 bool is_plain(PyObject* outputs) {
@@ -27,10 +25,10 @@ bool has_size(PyObject* outputs, std::size_t expected) {
   return size == static_cast<Py_ssize_t>(expected);
 }
 
-// Calls a function of the helpers with the outputs and a number.
-PyObject* call_with(const char* function, PyObject* outputs, std::size_t expected) {
+// Calls the function with the outputs and a number.
+PyObject* call_with(const PythonObject& function, PyObject* outputs, std::size_t expected) {
   PyObject* number = PyLong_FromSize_t(expected);
-  PyObject* result = number != nullptr ? call_helper(kHelpers, function, outputs, number) : nullptr;
+  PyObject* result = number != nullptr ? function(outputs, number) : nullptr;
   Py_XDECREF(number);
   return result;
 }
@@ -38,7 +36,7 @@ PyObject* call_with(const char* function, PyObject* outputs, std::size_t expecte
 // Raises why the outputs are not `expected` ones, if so.
 bool check(PyObject* outputs, std::size_t expected) {
   if (is_plain(outputs) && has_size(outputs, expected)) return true;
-  PyObject* none = call_with("check", outputs, expected);
+  PyObject* none = call_with(python::check_outputs, outputs, expected);
   Py_XDECREF(none);
   return none != nullptr;
 }
@@ -54,7 +52,7 @@ bool cut_by_helper(PyObject* outputs, std::span<const std::uint32_t> counts, std
       PyList_SET_ITEM(sizes, static_cast<Py_ssize_t>(i), count);
     }
   }
-  PyObject* cut = sizes != nullptr ? call_helper(kHelpers, "cut", outputs, sizes) : nullptr;
+  PyObject* cut = sizes != nullptr ? python::cut_outputs(outputs, sizes) : nullptr;
   Py_XDECREF(sizes);
   if (cut == nullptr) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(cut); ++i) slices.push_back(Py_NewRef(PyList_GET_ITEM(cut, i)));
@@ -65,7 +63,7 @@ bool cut_by_helper(PyObject* outputs, std::span<const std::uint32_t> counts, std
 }  // namespace
 
 PyObject* as_list(PyObject* outputs, std::size_t expected) {
-  if (!is_plain(outputs)) return call_with("rows", outputs, expected);
+  if (!is_plain(outputs)) return call_with(python::output_rows, outputs, expected);
   if (!check(outputs, expected)) return nullptr;
   if (PyList_CheckExact(outputs)) return Py_NewRef(outputs);
   if (Py_TYPE(outputs) != torch_tensor_class()) return PySequence_List(outputs);
@@ -92,7 +90,7 @@ void drop_references(std::vector<PyObject*>& objects) {
 }
 
 PyObject* join_outputs(PyObject* pieces, bool as_batch) {
-  if (as_batch) return call_helper(kHelpers, "join_outputs", pieces);
+  if (as_batch) return python::join_outputs(pieces);
   PyObject* joined = PyList_New(0);
   for (Py_ssize_t i = 0; joined != nullptr && i < PyList_GET_SIZE(pieces); ++i) {
     const Py_ssize_t end = PyList_GET_SIZE(joined);

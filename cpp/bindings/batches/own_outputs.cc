@@ -69,11 +69,7 @@ Storage storage_of(PyObject* tensor) {
   static PyObject* method = PyUnicode_InternFromString("untyped_storage");
   static PyObject* attribute = PyUnicode_InternFromString("_cdata");
   static PyObject* count = nullptr;
-  if (count == nullptr) {
-    PyObject* module = PyImport_ImportModule("torch._C");
-    count = module != nullptr ? PyObject_GetAttrString(module, "_storage_Use_Count") : nullptr;
-    Py_XDECREF(module);
-  }
+  if (count == nullptr) count = import_member("torch._C", "_storage_Use_Count");
   PyObject* storage = PyObject_CallMethodNoArgs(tensor, method);
   PyObject* address = storage != nullptr ? PyObject_GetAttr(storage, attribute) : nullptr;
   PyObject* users = address != nullptr && count != nullptr ? PyObject_CallOneArg(count, address) : nullptr;
@@ -249,7 +245,7 @@ PyObject* with_copies(PyObject* object, const std::unordered_set<PyObject*>& sha
   if (!any) return Py_NewRef(object);
   PyObject* members = members_with_copies(object, shared, depth);
   if (members == nullptr || PyList_CheckExact(object)) return members;
-  PyObject* made = call_helper("service_streamer._outputs", "rebuilt", object, members);
+  PyObject* made = python::rebuilt(object, members);
   Py_DECREF(members);
   return made;
 }

@@ -41,7 +41,7 @@ PyObject* items_or_raise(const BrokerIngress::Submission& submission) {
     case BrokerIngress::SubmitStatus::kClosed:
       break;
   }
-  return raise_message("StreamerClosed", "the streamer is closed");
+  return raise_message(python::streamer_closed, "the streamer is closed");
 }
 
 }  // namespace service_streamer::bindings

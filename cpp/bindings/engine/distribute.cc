@@ -31,7 +31,7 @@ void check_errors(const Batch& batch) {
   for (const RequestRange& range : batch.ranges) {
     if (!range.failed) continue;
     FutureObject* future = future_of(*range.request);
-    PyObject* error = call_helper("service_streamer._model_errors", "for_callers", future->outputs);
+    PyObject* error = python::for_callers(future->outputs);
     if (error == nullptr) PyErr_Clear();  // no memory: the exception stays as it is
     if (error != nullptr) Py_XSETREF(future->outputs, error);
   }

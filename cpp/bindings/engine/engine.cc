@@ -212,7 +212,7 @@ PyMethodDef methods[] = {
      "not run, because logged() is true or a request has a trace context."},
     {"next_batch", engine_next_batch, METH_O,
      "next_batch($self, timeout, /)\n--\n\n"
-     "Takes a batch, which together with those not yet answered weighs at most max_weight.\n"
+     "Takes a batch, which together with those that this thread has not answered weighs at most max_weight.\n"
      "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
     {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,

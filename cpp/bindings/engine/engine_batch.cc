@@ -31,6 +31,7 @@ bool EngineBatch::from_this_process() const {
 ItemWeights EngineBatch::live_items(const EngineObject* engine) {
   ItemWeights live;
   for (const EngineBatch* batch = engine->batches; batch != nullptr; batch = batch->older_) {
+    if (batch->thread_ != std::this_thread::get_id()) continue;
     for (const RequestRange& range : batch->batch_.ranges) live.add(range);
   }
   return live;
@@ -100,7 +101,7 @@ bool EngineBatch::fail(PyObject* error) {
   PyObject* copies = PyList_New(0);
   bool copied = copies != nullptr && PyList_Append(copies, error) == 0;
   for (std::size_t i = 1; copied && i < ranges(); ++i) {
-    PyObject* copy = call_helper("service_streamer._model_errors", "copy_error", error);
+    PyObject* copy = python::copy_error(error);
     copied = copy != nullptr && PyList_Append(copies, copy) == 0;
     Py_XDECREF(copy);
   }

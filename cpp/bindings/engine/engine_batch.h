@@ -2,6 +2,8 @@
 
 #include <Python.h>
 
+#include <thread>
+
 #include "bindings/batches/batch.h"
 #include "bindings/futures/engine_object.h"
 #include "service_streamer/batching/batch.h"
@@ -19,7 +21,7 @@ class EngineBatch final : public BatchBase {
   // nothing waits any more.
   bool cut(CloseReason reason, const ItemWeights& live);
 
-  // Of all batches of the engine that are not answered.
+  // Of the batches of the engine that the calling thread has taken and not answered.
   static ItemWeights live_items(const EngineObject* engine);
 
   bool from_this_process() const override;
@@ -44,6 +46,7 @@ class EngineBatch final : public BatchBase {
   void end(Outcome outcome, DeferredWake* later = nullptr);
 
   EngineObject* const engine_;
+  const std::thread::id thread_ = std::this_thread::get_id();
   Batch batch_;
   EngineBatch* newer_ = nullptr;  // in the list of the engine
   EngineBatch* older_ = nullptr;

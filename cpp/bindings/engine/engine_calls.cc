@@ -8,6 +8,7 @@
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/libraries.h"
 #include "bindings/python/waiting.h"
 
 namespace service_streamer::bindings {
@@ -132,7 +133,7 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
     message = PyUnicode_FromFormat("the queue has no room for %u more items of tenant '%s' (max_queue_per_tenant=%zu)",
                                    static_cast<unsigned>(request.size), name.c_str(), options.max_queue_per_tenant);
   }
-  raise_error("QueueFull", message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
+  raise_error(python::queue_full, message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
 }
 
 // Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the
@@ -195,7 +196,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
 
 // Whether this thread runs an event loop. It must not be blocked: there the future waits for room, not the thread.
 bool in_event_loop() {
-  PyObject* answer = call_helper("service_streamer._waiting.greenlets", "in_event_loop", nullptr);
+  PyObject* answer = python::in_event_loop();
   if (answer == nullptr) PyErr_WriteUnraisable(nullptr);
   const bool running = answer == Py_True;
   Py_XDECREF(answer);

@@ -15,6 +15,17 @@ EngineObject* self_of(PyObject* self) {
   return reinterpret_cast<EngineObject*>(self);
 }
 
+// To be called by a thread before it takes batches. False with an exception set: other workers take them.
+bool begin_serving(EngineObject* self) {
+  if (const char* workers = self->backend->workers()) {
+    PyErr_Format(PyExc_RuntimeError, "the workers of this engine are %s", workers);
+    return false;
+  }
+  if (served_engine() != self) use_exact_timers();  // a worker waits for short times
+  set_served_engine(self);
+  return true;
+}
+
 // Blocks without the GIL.
 Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engine::WaitEnd& end,
                              const ItemWeights& live, DeferredWake& later) {
@@ -77,11 +88,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   EngineObject* self = self_of(object);
   PyObject *predict, *logged;
   if (!PyArg_ParseTuple(args, "OO:run_batches", &predict, &logged)) return nullptr;
-  if (const char* workers = self->backend->workers()) {
-    return PyErr_Format(PyExc_RuntimeError, "the workers of this engine are %s", workers);
-  }
-  if (served_engine() != self) use_exact_timers();  // a worker waits for short times
-  set_served_engine(self);
+  if (!begin_serving(self)) return nullptr;
   const auto next = [self](DeferredWake& later) {
     bool closed = false;
     PyObject* batch = next_batch(self, {.after_callers = true}, {}, later, closed);
@@ -95,8 +102,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
 PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   EngineObject* self = self_of(object);
   Engine::WaitEnd end{.rung = &self->rung, .when_closed = timeout == Py_None};
-  if (!deadline_from(timeout, end.deadline)) return nullptr;
-  set_served_engine(self);
+  if (!deadline_from(timeout, end.deadline) || !begin_serving(self)) return nullptr;
   bool closed = false;
   const ItemWeights live = self->weighs ? EngineBatch::live_items(self) : ItemWeights{};
   DeferredWake none;

@@ -69,7 +69,7 @@ void publish_ended(EndedRequests& ended, DeferredWake* later) {
 
 PyObject* ThreadBackend::obstacle(const FutureObject* future) const {
   if (future->engine->answered) return PyUnicode_FromString("");
-  PyObject* reason = call_helper("service_streamer._waiting.imports", "obstacle", nullptr);
+  PyObject* reason = python::import_obstacle();
   if (reason != nullptr || !PyErr_ExceptionMatches(PyExc_Exception)) return reason;
   PyErr_Clear();  // the request has timed out all the same
   return PyUnicode_FromString("");

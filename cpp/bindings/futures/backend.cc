@@ -8,7 +8,7 @@
 namespace service_streamer::bindings {
 
 void Backend::raise_loss(const FutureObject* future) const {
-  raise_message("WorkerLost", "the worker of a batch with this request of %u items ended without an answer",
+  raise_message(python::worker_lost, "the worker of a batch with this request of %u items ended without an answer",
                 static_cast<unsigned>(future->request->size));
 }
 
@@ -37,7 +37,7 @@ PyObject* Backend::raise_closed() const {
   PyObject* reason = close_reason();
   if (reason == nullptr) return nullptr;
   if (PyUnicode_GET_LENGTH(reason) > 0) {
-    raise_message("StreamerClosed", "the streamer is closed%U", reason);
+    raise_message(python::streamer_closed, "the streamer is closed%U", reason);
   } else {
     bindings::raise_closed();
   }

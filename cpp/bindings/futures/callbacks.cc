@@ -8,6 +8,7 @@
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/libraries.h"
 #include "bindings/python/methods.h"
 
 namespace service_streamer::bindings {
@@ -19,7 +20,7 @@ bool thread_runs = false;
 
 bool start_thread() {
   if (thread_runs) return true;
-  PyObject* none = call_helper("service_streamer._waiting.callbacks", "start", nullptr);
+  PyObject* none = python::start_callbacks();
   if (none != nullptr) thread_runs = true;
   Py_XDECREF(none);
   return none != nullptr;
@@ -39,7 +40,7 @@ bool will_be_followed(FutureObject* future) {
 }
 
 void run_callback(PyObject* callback, PyObject* future) {
-  PyObject* none = call_helper("service_streamer._future", "run_callback", callback, future);
+  PyObject* none = python::run_callback(callback, future);
   if (none == nullptr) PyErr_WriteUnraisable(callback);
   Py_XDECREF(none);
 }
@@ -143,10 +144,9 @@ bool attach(FutureObject* future, PyObject* mailbox, PyObject* token) {
 
 PyObject* condition_of(FutureObject* future) {
   if (future->condition == nullptr) {
-    PyObject* threading = PyImport_ImportModule("threading");
-    if (threading == nullptr) return nullptr;
-    PyObject* condition = PyObject_CallMethod(threading, "Condition", nullptr);
-    Py_DECREF(threading);
+    PyObject* type = import_member("threading", "Condition");
+    PyObject* condition = type != nullptr ? PyObject_CallNoArgs(type) : nullptr;
+    Py_XDECREF(type);
     if (condition == nullptr) return nullptr;
     const bool followed = will_be_followed(future);
     if (!followed && PyErr_Occurred() != nullptr) {
@@ -166,7 +166,7 @@ void follow_up(FutureObject* future) {
   PyObject* self = reinterpret_cast<PyObject*>(future);
   if (future->condition != nullptr && !future->announced) {
     if (!settle(future)) end_unsettled(future);
-    PyObject* none = call_helper("service_streamer._future", "notify_waiters", self);
+    PyObject* none = python::notify_waiters(self);
     if (none == nullptr) PyErr_WriteUnraisable(self);
     Py_XDECREF(none);
   }

@@ -15,7 +15,7 @@ PyTypeObject* engine_type = nullptr;
 bool from_this_process(EngineObject* engine) {
   if (engine->fork_generation == fork_generation()) return true;
   // With Python's fork hooks the streamer would have made a new engine in the child.
-  raise_message("StreamerClosed",
+  raise_message(python::streamer_closed,
                 "this process was forked without Python's hooks, so the streamer is still the parent's (uWSGI: set "
                 "py-call-uwsgi-fork-hooks)");
   return false;

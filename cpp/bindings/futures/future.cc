@@ -40,7 +40,7 @@ bool wait_or_raise(FutureObject* future, PyObject* const* args, Py_ssize_t nargs
   const int done = wait_for_future(future, deadline);
   if (done == 0) {
     if (PyObject* reason = future->engine->backend->obstacle(future)) {
-      raise_message("RequestTimeout", "no result within timeout=%R s; the request goes on%U", args[0], reason);
+      raise_message(python::request_timeout, "no result within timeout=%R s; the request goes on%U", args[0], reason);
       Py_DECREF(reason);
     }
   }
@@ -101,7 +101,7 @@ PyObject* future_add_done_callback(PyObject* self, PyObject* args, PyObject* kwa
     case Added::kYes:
       Py_RETURN_NONE;
     case Added::kTooLate:
-      return call_helper("service_streamer._future", "run_callback", fn, self);
+      return python::run_callback(fn, self);
     case Added::kError:
       break;
   }

@@ -71,9 +71,6 @@ FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Py_ssize_t s
 // The same with the request of a call. Takes over the reference to `call`.
 FutureObject* make_future(PyTypeObject* type, EngineObject* engine, Call* call, Observers* observers);
 
-// Whether gevent is imported, so that the calling thread may be a greenlet.
-bool gevent_is_loaded();
-
 // Whether the request has ended. In a forked child this ends a request that is the parent's.
 bool is_done(FutureObject* future);
 

@@ -6,6 +6,7 @@
 #include "bindings/futures/future.h"
 #include "bindings/futures/greenlets.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/libraries.h"
 #include "bindings/python/waiting.h"
 
 // Waiting for the end of a request, and its result as a Python object or exception.
@@ -41,15 +42,7 @@ thread_local int loop_checks = 0;
 PyObject* loop_finder(TimePoint deadline) {
   constexpr int kMostChecks = 64;
   if (loop_checks >= kMostChecks || deadline <= Clock::now()) return nullptr;
-  static PyObject* running_loop = nullptr;
-  if (running_loop == nullptr) {
-    static PyObject* name = PyUnicode_InternFromString("asyncio.events");
-    PyObject* events = PyDict_GetItem(PyImport_GetModuleDict(), name);
-    if (events == nullptr) return nullptr;
-    running_loop = PyObject_GetAttrString(events, "_get_running_loop");
-    if (running_loop == nullptr) PyErr_Clear();  // another thread is importing it
-  }
-  return running_loop;
+  return asyncio_running_loop();
 }
 
 // Warns if a coroutine is about to block its event loop. False with an exception set: a warning is an error.
@@ -60,7 +53,7 @@ bool warn_in_coroutine(PyObject* running_loop) {
     Py_DECREF(loop);
     return true;
   }
-  PyObject* none = loop != nullptr ? call_helper("service_streamer._waiting.coroutines", "warn", nullptr) : nullptr;
+  PyObject* none = loop != nullptr ? python::warn_in_coroutine() : nullptr;
   Py_XDECREF(loop);
   Py_XDECREF(none);
   return none != nullptr;
@@ -71,7 +64,7 @@ bool put_in_order(FutureObject* future) {
   if (future->order == nullptr) return true;
   PyObject* order = Py_NewRef(future->order);
   PyObject* outputs = Py_NewRef(future->value);
-  PyObject* sorted = call_helper("service_streamer._outputs", "in_order", outputs, order);
+  PyObject* sorted = python::in_order(outputs, order);
   if (sorted != nullptr && future->order != nullptr) {  // else another thread was first
     Py_CLEAR(future->order);
     Py_SETREF(future->value, Py_NewRef(sorted));
@@ -87,7 +80,7 @@ PyObject* raise_expired(FutureObject* future) {
   PyObject* reason = future->engine->backend->obstacle(future);
   if (reason == nullptr) return nullptr;
   const bool overdue = request.ended < request.deadline;
-  raise_message("RequestTimeout", "the request of %u items was not answered within %s (%ld ms)%U",
+  raise_message(python::request_timeout, "the request of %u items was not answered within %s (%ld ms)%U",
                 static_cast<unsigned>(request.size), overdue ? "the time for a first connection" : "its deadline",
                 static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), reason);
   Py_DECREF(reason);
@@ -97,7 +90,7 @@ PyObject* raise_expired(FutureObject* future) {
 PyObject* raise_dropped(FutureObject* future) {
   PyObject* reason = future->engine->backend->close_reason();
   if (reason == nullptr) return nullptr;
-  raise_message("StreamerClosed", "the streamer was closed before the request of %u items was answered%U",
+  raise_message(python::streamer_closed, "the streamer was closed before the request of %u items was answered%U",
                 static_cast<unsigned>(future->request->size), reason);
   Py_DECREF(reason);
   return nullptr;
@@ -108,7 +101,7 @@ PyObject* raise_dropped(FutureObject* future) {
 PyObject* raise_refused(const Request& request) {
   PyObject* message = PyUnicode_FromFormat("the request of %u items would not be answered within the streamer's slo",
                                            static_cast<unsigned>(request.size));
-  return raise_error("QueueFull",
+  return raise_error(python::queue_full,
                      message != nullptr ? Py_BuildValue("(Nd)", message, double{request.retry_after}) : nullptr);
 }
 
@@ -127,13 +120,6 @@ void note_delivery(FutureObject* future) {
   future->delivered = true;
   future->engine->answered |= future->request->outcome != Outcome::kExpired;
   future->engine->engine->delivered(*future->request, Clock::now());
-}
-
-bool gevent_is_loaded() {
-  static PyObject* name = PyUnicode_InternFromString("gevent");
-  static bool loaded = false;  // once it is, it stays
-  if (!loaded) loaded = PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
-  return loaded;
 }
 
 int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker) {
@@ -170,10 +156,10 @@ int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker)
   if (!engine->answered && !engine->looked && deadline > Clock::now() + kLookAfter) {
     if (const int waited = wait_until(Clock::now() + kLookAfter); waited != 0) return waited;
     if (!std::exchange(engine->looked, true)) {  // one thread of those that wait
-      PyObject* none = call_helper("service_streamer._waiting.imports", "warn", nullptr);
+      PyObject* none = python::warn_of_import();
       Py_XDECREF(none);
       if (none == nullptr && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
-      PyErr_Clear();  // the helper could not be imported: the request goes on
+      PyErr_Clear();  // the request goes on without the warning
     }
   }
   return wait_until(deadline);
@@ -239,7 +225,7 @@ PyObject* take_result(FutureObject* future) {
     case Outcome::kExpired:
       return raise_expired(future);
     case Outcome::kCancelled: {
-      PyObject* error = call_helper("service_streamer._errors", "CancelledError", nullptr);
+      PyObject* error = python::cancelled_error();
       if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
       Py_XDECREF(error);
       return nullptr;
@@ -247,7 +233,7 @@ PyObject* take_result(FutureObject* future) {
     case Outcome::kClosed:
       if (future->fork_generation != fork_generation()) {
         return raise_message(
-            "StreamerClosed",
+            python::streamer_closed,
             "this request was made before the fork, so its answer is in the parent process: send it again here");
       }
       return raise_dropped(future);

@@ -30,7 +30,7 @@ PyObject* find_waits(PyObject*& greenlet) {
     Py_DECREF(waits);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  waits = call_helper("service_streamer._waiting.greenlets", "open_waits", nullptr);
+  waits = python::open_waits();
   if (waits == nullptr || waits == Py_None) return waits;
   greenlet = keep(waits) ? PyObject_CallNoArgs(waits_of(waits)->get_current) : nullptr;
   if (greenlet == nullptr) Py_CLEAR(waits);

@@ -24,8 +24,8 @@ void raise_failure(const native::RunFailure& failure) {
       PyErr_SetString(PyExc_MemoryError, message);
       break;
     case native::Fault::kOutputs:
-      raise_error("OutputSizeMismatch", Py_BuildValue("(LLs)", static_cast<long long>(failure.expected),
-                                                      static_cast<long long>(failure.received), message));
+      raise_error(python::output_size_mismatch, Py_BuildValue("(LLs)", static_cast<long long>(failure.expected),
+                                                              static_cast<long long>(failure.received), message));
       break;
   }
 }
@@ -34,7 +34,7 @@ void raise_failure(const native::RunFailure& failure) {
 // an exception set if that fails.
 void put_parts_in_order(PyObject*& value, PyObject*& order) {
   PyObject* own = Py_NewRef(order);
-  Py_SETREF(value, call_helper("service_streamer._outputs", "parts_in_order", value, own));
+  Py_SETREF(value, python::parts_in_order(value, own));
   Py_DECREF(own);
   if (value != nullptr) Py_CLEAR(order);
 }

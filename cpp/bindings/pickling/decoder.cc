@@ -5,6 +5,7 @@
 #include "bindings/pickling/codec.h"
 #include "bindings/pickling/plain_pickle.h"
 #include "bindings/pickling/shared_buffer.h"
+#include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -87,12 +88,10 @@ PyMethodDef functions[] = {
 }  // namespace
 
 bool make_decoder(PyObject* module) {
-  PyObject* pickle = PyImport_ImportModule("_pickle");
-  if (pickle == nullptr) return false;
-  loads = PyObject_GetAttrString(pickle, "loads");
-  Py_DECREF(pickle);
+  loads = import_member("_pickle", "loads");
+  if (loads == nullptr) return false;
   loads_names = Py_BuildValue("(s)", "buffers");
-  return loads != nullptr && loads_names != nullptr && PyModule_AddFunctions(module, functions) == 0;
+  return loads_names != nullptr && PyModule_AddFunctions(module, functions) == 0;
 }
 
 PyObject* decode(const ipc::Bytes& bytes, const BlockRef* blocks, std::size_t count) {

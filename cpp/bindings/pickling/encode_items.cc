@@ -30,8 +30,7 @@ bool refuse_item(Py_ssize_t index, PyObject* item) {
   if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return false;
   PyObject* error = take_exception();
   PyObject* arguments = Py_BuildValue("(nO)", index, item);
-  PyObject* none =
-      arguments != nullptr ? call_helper("service_streamer._pickle", "refuse_item", error, arguments) : nullptr;
+  PyObject* none = arguments != nullptr ? python::refuse_item(error, arguments) : nullptr;
   Py_XDECREF(none);
   Py_XDECREF(arguments);
   Py_DECREF(error);

@@ -12,6 +12,7 @@
 #include "bindings/pickling/array_pickle.h"
 #include "bindings/pickling/plain_pickle.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/libraries.h"
 #include "service_streamer/wire/message.h"
 
 namespace service_streamer::bindings {
@@ -88,17 +89,10 @@ PyObject* take_buffer(PyObject* self, PyObject* const* args, size_t, PyObject*) 
   Py_RETURN_FALSE;
 }
 
-// Torch pickles the numbers of tensors into the pickle. If it is loaded, `_pickle.dumps` makes buffers of them.
-bool torch_is_loaded() {
-  static PyObject* name = PyUnicode_InternFromString("torch");
-  static bool loaded = false;  // once it is, it stays
-  if (!loaded) loaded = PyDict_GetItem(PyImport_GetModuleDict(), name) != nullptr;
-  return loaded;
-}
-
 PyObject* pickle(Encoder* encoder, PyObject* object) {
+  // Torch pickles the numbers of tensors into the pickle. If it is loaded, our own dumps() makes buffers of them.
   if (torch_is_loaded() || contains_arrays(object)) {
-    return call_helper("service_streamer._pickle", "dumps", object, self_of(encoder));
+    return python::dumps(object, self_of(encoder));
   }
   PyObject* args[] = {nullptr, object, protocol, self_of(encoder)};
   return PyObject_Vectorcall(dumps, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, dumps_names);
@@ -202,13 +196,11 @@ PyType_Spec encoder_spec = {"service_streamer._core.Encoder", sizeof(Encoder), 0
                             encoder_slots};
 
 bool load_names() {
-  PyObject* module = PyImport_ImportModule("_pickle");
-  if (module == nullptr) return false;
-  dumps = PyObject_GetAttrString(module, "dumps");
-  Py_DECREF(module);
+  dumps = import_member("_pickle", "dumps");
+  if (dumps == nullptr) return false;
   protocol = PyLong_FromLong(5);
   dumps_names = Py_BuildValue("(s)", "buffer_callback");
-  return dumps != nullptr && protocol != nullptr && dumps_names != nullptr;
+  return protocol != nullptr && dumps_names != nullptr;
 }
 
 }  // namespace

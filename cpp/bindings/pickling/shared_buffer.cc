@@ -53,7 +53,7 @@ bool make_shared_buffer_type(PyObject* module) {
 PyObject* make_shared_buffer(ipc::BlockRef block) {
   // The descriptors of the parent are closed in a forked child, and their numbers may name other files.
   if (block->inherited()) {
-    return raise_message("StreamerClosed", "a large result must be read before the process forks");
+    return raise_message(python::streamer_closed, "a large result must be read before the process forks");
   }
   PyObject* self = shared_buffer_type->tp_alloc(shared_buffer_type, 0);
   if (self == nullptr) return nullptr;

@@ -202,7 +202,7 @@ PyObject* client_link_wait_ready(PyObject* self, PyObject* timeout) {
   if (answered == 1 && !reply->yes) {
     raise_lost(reply->text);
   } else if (answered == 0 && self_of(self)->engine->engine->closed()) {
-    raise_message("StreamerClosed", "the streamer is closed");
+    raise_message(python::streamer_closed, "the streamer is closed");
   } else if (answered >= 0) {
     ready = PyBool_FromLong(answered);
   }

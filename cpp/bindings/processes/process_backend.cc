@@ -43,11 +43,11 @@ PyObject* decode_error(const std::vector<ResultRange>& ranges) {
   for (const ResultRange& range : ranges) {
     if (range.result.kind != ResultKind::kError) continue;
     PyObject* packed = decode(range.result.bytes, range.result.blocks.data(), range.result.blocks.size());
-    PyObject* error = packed != nullptr ? call_helper("service_streamer._pickle", "unpack_error", packed) : nullptr;
+    PyObject* error = packed != nullptr ? python::unpack_error(packed) : nullptr;
     Py_XDECREF(packed);
     return error;
   }
-  return call_helper("service_streamer._pickle", "dropped", nullptr);
+  return python::dropped();
 }
 
 // Turns what unpickling raised into the exception of the future. nullptr with it still set if the answer is not the
@@ -55,7 +55,7 @@ PyObject* decode_error(const std::vector<ResultRange>& ranges) {
 PyObject* refuse_answer() {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
   PyObject* error = take_exception();
-  PyObject* refused = call_helper("service_streamer._pickle", "refuse_answer", error);
+  PyObject* refused = python::refuse_answer(error);
   Py_DECREF(error);
   return refused;
 }

@@ -48,7 +48,7 @@ bool ReceivedBatch::answer_unread() {
   const CaughtError failure = attempt([&] { message.ranges.assign(1, {.items = 1}); });  // one result for all requests
   if (failure.raise() || !open()) return false;
   PyObject* size = PyLong_FromUnsignedLongLong(message.dropped_bytes);
-  PyObject* error = size != nullptr ? call_helper("service_streamer._pickle", "unread", size) : nullptr;
+  PyObject* error = size != nullptr ? python::unread(size) : nullptr;
   const bool answered =
       error != nullptr && add_error({.index = 0, .begin = 0, .count = 1}, error) && send_when_complete();
   Py_XDECREF(error);
@@ -70,7 +70,7 @@ void ReceivedBatch::count(Duration& time) {
 // Answers a range with what unpickling raised. That may be SystemExit: it must not end other requests.
 bool ReceivedBatch::refuse(const ItemRange& range) {
   PyObject* reason = take_exception(true);
-  PyObject* refused = call_helper("service_streamer._pickle", "refuse_input", reason);
+  PyObject* refused = python::refuse_input(reason);
   const bool added = refused != nullptr && add_error(range, refused);
   Py_XDECREF(refused);
   Py_DECREF(reason);
@@ -106,8 +106,8 @@ void ReceivedBatch::set_result(RangeReply& reply, std::int64_t result, ResultKin
 }
 
 std::int64_t ReceivedBatch::encode_error(PyObject* error) {
-  PyObject* fit = call_helper("service_streamer._model_errors", "for_callers", error);
-  PyObject* packed = fit != nullptr ? call_helper("service_streamer._pickle", "pack_error", fit) : nullptr;
+  PyObject* fit = python::for_callers(error);
+  PyObject* packed = fit != nullptr ? python::pack_error(fit) : nullptr;
   Py_XDECREF(fit);
   if (packed == nullptr) {
     PyErr_Clear();
@@ -135,7 +135,7 @@ bool ReceivedBatch::encode_outputs(RangeReply& reply, PyObject* outputs) {
       return true;
     }
     PyObject* reason = take_exception(true);
-    error = call_helper("service_streamer._pickle", "refuse_output", reason, outputs);
+    error = python::refuse_output(reason, outputs);
     Py_DECREF(reason);
     if (error == nullptr) return false;
   }

@@ -27,14 +27,14 @@ WorkerBatch::~WorkerBatch() {
   if (ranges() > 0 && from_this_process()) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    if (!run([&] { return add_error("dropped", ranges_) && close(); })) PyErr_WriteUnraisable(nullptr);
+    if (!run([&] { return add_error(python::dropped, ranges_) && close(); })) PyErr_WriteUnraisable(nullptr);
     PyErr_Restore(type, error, traceback);
   }
   release(received_);
 }
 
-bool WorkerBatch::add_error(const char* helper, std::span<const ItemRange> ranges) {
-  PyObject* error = call_helper("service_streamer._pickle", helper, nullptr);
+bool WorkerBatch::add_error(const PythonObject& maker, std::span<const ItemRange> ranges) {
+  PyObject* error = maker();
   const bool added = error != nullptr && received_->add_errors(ranges, error);
   Py_XDECREF(error);
   return added;
@@ -71,7 +71,7 @@ bool WorkerBatch::distribute(PyObject* outputs) {
   bool whole = received_->output_batch();
   PyObject* array = Py_NewRef(Py_None);
   if (!PyList_CheckExact(outputs) && !PyTuple_CheckExact(outputs)) {
-    Py_SETREF(array, call_helper("service_streamer._pickle", "as_array", outputs));
+    Py_SETREF(array, python::as_array(outputs));
     if (array == nullptr) return false;
     whole = whole || array != Py_None;
   }
@@ -147,7 +147,7 @@ bool WorkerBatch::drop_ended() {
   return run([&] {
     for (const ItemRange& range : ranges_) {
       if (!received_->is_open(range) || !has_ended(range, now)) continue;
-      if (!add_error("expired", {&range, 1})) return false;
+      if (!add_error(python::expired, {&range, 1})) return false;
     }
     return take_out_answered();
   });

@@ -6,6 +6,7 @@
 
 #include "bindings/batches/batch.h"
 #include "bindings/processes/received_batch.h"
+#include "bindings/python/from_core.h"
 
 namespace service_streamer::bindings {
 
@@ -42,7 +43,7 @@ class WorkerBatch final : public BatchBase {
  private:
   bool has_ended(const ItemRange& range, TimePoint now) const;
   bool distribute(PyObject* outputs);
-  bool add_error(const char* helper, std::span<const ItemRange> ranges);
+  bool add_error(const PythonObject& maker, std::span<const ItemRange> ranges);
   bool close();
   bool take_out_answered();
 

@@ -19,7 +19,7 @@ constexpr double kForever = 3e9;
 
 // Raises the TypeError for a batch that is none.
 PyObject* refuse_batch(PyObject* batch, PyObject* remedy) {
-  PyObject* value = call_helper("service_streamer._messages", "short", batch);
+  PyObject* value = python::short_text(batch);
   if (value != nullptr) {
     raise_mistake(PyExc_TypeError, "a-batch-that-is-no-sequence",
                   "batch must be a sequence of items, got the %.200s %U: %U", Py_TYPE(batch)->tp_name, value, remedy);
@@ -30,7 +30,7 @@ PyObject* refuse_batch(PyObject* batch, PyObject* remedy) {
 
 // The same; the hint may have one %U, for the value.
 PyObject* refuse_batch(PyObject* batch, const char* hint) {
-  PyObject* value = call_helper("service_streamer._messages", "short", batch);
+  PyObject* value = python::short_text(batch);
   PyObject* remedy = value != nullptr ? PyUnicode_FromFormat(hint, value) : nullptr;
   Py_XDECREF(value);
   if (remedy != nullptr) refuse_batch(batch, remedy);
@@ -41,7 +41,7 @@ PyObject* refuse_batch(PyObject* batch, const char* hint) {
 // Raises the TypeError for a mapping, a frame or the like, whose elements are not the items.
 bool refuse_columns(PyObject* batch) {
   if (Py_TYPE(batch) == numpy_array_class() || Py_TYPE(batch) == torch_tensor_class()) return false;
-  PyObject* remedy = call_helper("service_streamer._outputs", "batch_remedy", batch);
+  PyObject* remedy = python::batch_remedy(batch);
   if (remedy != nullptr && remedy != Py_None) refuse_batch(batch, remedy);
   const bool refused = remedy != Py_None;
   Py_XDECREF(remedy);

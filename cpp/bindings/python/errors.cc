@@ -8,25 +8,21 @@
 
 namespace service_streamer::bindings {
 
-PyObject* raise_error(const char* name, PyObject* arguments) {
+PyObject* raise_error(const PythonObject& type, PyObject* arguments) {
   if (arguments == nullptr) return nullptr;
-  PyObject* module = PyImport_ImportModule("service_streamer._errors");
-  PyObject* type = module != nullptr ? PyObject_GetAttrString(module, name) : nullptr;
-  PyObject* error = type != nullptr ? PyObject_Call(type, arguments, nullptr) : nullptr;
-  if (error != nullptr) PyErr_SetObject(type, error);
+  PyObject* error = type.get() != nullptr ? PyObject_Call(type.get(), arguments, nullptr) : nullptr;
+  if (error != nullptr) PyErr_SetObject(type.get(), error);
   Py_XDECREF(error);
-  Py_XDECREF(type);
-  Py_XDECREF(module);
   Py_DECREF(arguments);
   return nullptr;
 }
 
-PyObject* raise_message(const char* name, const char* format, ...) {
+PyObject* raise_message(const PythonObject& type, const char* format, ...) {
   va_list values;
   va_start(values, format);
   PyObject* message = PyUnicode_FromFormatV(format, values);
   va_end(values);
-  return raise_error(name, message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
+  return raise_error(type, message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
 }
 
 PyObject* raise_mistake(PyObject* type, const char* anchor, const char* format, ...) {
@@ -36,7 +32,7 @@ PyObject* raise_mistake(PyObject* type, const char* anchor, const char* format, 
   va_end(values);
   PyObject* entry = PyUnicode_FromString(anchor);
   PyObject* message = nullptr;
-  if (text != nullptr && entry != nullptr) message = call_helper("service_streamer._messages", "see", text, entry);
+  if (text != nullptr && entry != nullptr) message = python::see(text, entry);
   if (message != nullptr) PyErr_SetObject(type, message);
   Py_XDECREF(message);
   Py_XDECREF(entry);
@@ -45,8 +41,8 @@ PyObject* raise_mistake(PyObject* type, const char* anchor, const char* format, 
 }
 
 PyObject* raise_closed() {
-  PyObject* message = call_helper("service_streamer._messages", "closed", nullptr);
-  return raise_error("StreamerClosed", message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
+  PyObject* message = python::closed();
+  return raise_error(python::streamer_closed, message != nullptr ? Py_BuildValue("(N)", message) : nullptr);
 }
 
 PyObject* take_exception(bool with_traceback) {
@@ -77,8 +73,8 @@ PyObject* raise_lost(std::string_view note) {
     Py_DECREF(message);
     return nullptr;
   }
-  if (!init) return raise_error("WorkerLost", Py_BuildValue("(N)", message));
-  PyObject* error = call_helper("service_streamer._processes.init_failure", "error_of", message);
+  if (!init) return raise_error(python::worker_lost, Py_BuildValue("(N)", message));
+  PyObject* error = python::init_error(message);
   if (error != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
   Py_XDECREF(error);
   Py_DECREF(message);
@@ -122,17 +118,6 @@ bool CaughtError::raise() const {
 PyObject* none_or_raise(const CaughtError& failure) {
   if (failure.raise()) return nullptr;
   Py_RETURN_NONE;
-}
-
-PyObject* call_helper(const char* module_name, const char* function_name, PyObject* first, PyObject* second) {
-  PyObject* module = PyImport_ImportModule(module_name);
-  if (module == nullptr) return nullptr;
-  PyObject* function = PyObject_GetAttrString(module, function_name);
-  Py_DECREF(module);
-  if (function == nullptr) return nullptr;
-  PyObject* result = PyObject_CallFunctionObjArgs(function, first, second, nullptr);
-  Py_DECREF(function);
-  return result;
 }
 
 }  // namespace service_streamer::bindings

@@ -5,14 +5,16 @@
 #include <exception>
 #include <string_view>
 
+#include "bindings/python/from_core.h"
+
 namespace service_streamer::bindings {
 
-// Raises the exception `name` of service_streamer._errors with a tuple of constructor arguments (stolen; nullptr: an
-// exception is set already). Always returns nullptr, for `return raise_error(...)`.
-PyObject* raise_error(const char* name, PyObject* arguments);
+// Raises an exception of the class `type` with a tuple of constructor arguments (stolen; nullptr: an exception is set
+// already). Always returns nullptr, for `return raise_error(...)`.
+PyObject* raise_error(const PythonObject& type, PyObject* arguments);
 
 // The same with one message argument, formatted as by PyUnicode_FromFormat.
-PyObject* raise_message(const char* name, const char* format, ...);
+PyObject* raise_message(const PythonObject& type, const char* format, ...);
 
 // Raises an exception of `type` for a mistake of the user. The message, formatted as by PyUnicode_FromFormat, gets the
 // address of the entry `anchor` on the page of messages (_messages.py).
@@ -73,8 +75,5 @@ CaughtError attempt_without_gil(Function function) {
   PyEval_RestoreThread(state);
   return failure;
 }
-
-// Calls module.function(first, second?), for what is rare: a new reference; nullptr with an exception set.
-PyObject* call_helper(const char* module, const char* function, PyObject* first, PyObject* second = nullptr);
 
 }  // namespace service_streamer::bindings

@@ -17,7 +17,7 @@ from .._request_context import trace_of
 from .._streamer import BaseStreamer
 from .._waiting.threads import original
 from .._waiting.timeouts import countdown
-from .._worker import Workers, only_thread_of
+from .._worker import EngineThreads, only_thread_of
 from .request import Piece, StagedRequest, join
 
 
@@ -70,7 +70,7 @@ class PipelineFuture(Future):
             request.end()
 
 
-class PipelineBackend(Workers):
+class PipelineBackend(EngineThreads):
     """A `Backend`: an engine, and a thread that brings its requests to the first stage.
 
     Args:
@@ -91,7 +91,7 @@ class PipelineBackend(Workers):
         options: Options,
         max_in_flight: int,
     ) -> None:
-        super().__init__(_refuse, options, count=1, future_type=PipelineFuture)
+        super().__init__(options, count=1, future_type=PipelineFuture)
         self._streamers = tuple(streamers)
         self._names = tuple(names)
         self._owned = [each for each in streamers if each not in borrowed]
@@ -156,9 +156,9 @@ class PipelineBackend(Workers):
 
     def _work(self) -> None:
         with only_thread_of(self.engine):
-            while (taken := self.engine.run_batches(_refuse, _always)) is not None:
-                self._begin(taken[0])
-                del taken
+            while batch := self.engine.next_batch(None):
+                self._begin(batch)
+                del batch
                 while self._in_flight >= self._max_in_flight:
                     self._in_flight -= self._ended.get()
             self.engine.join(None)
@@ -229,11 +229,3 @@ def of_stage(name: str, error: BaseException) -> BaseException:
         return error
     named.args = (f"stage {name}: {text_of(error)}",)
     return named
-
-
-def _refuse(*_: Any) -> NoReturn:
-    raise AssertionError("the engine of a pipeline runs no model")
-
-
-def _always() -> bool:
-    return True  # so that each batch is handed to Python

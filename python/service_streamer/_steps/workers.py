@@ -7,19 +7,19 @@ from typing import Any
 
 from .._model import name_of
 from .._options import Options, no_target_of_steps
-from .._worker import Workers, only_thread_of
+from .._worker import EngineThreads, only_thread_of
 from ..step_model import StepModel
 from .loop import Loop
 
 
-class StepWorkers(Workers):
+class StepWorkers(EngineThreads):
     """An engine and the thread that steps its items.
 
     To the engine each place for a live item is a worker, which takes one item at a time.
     """
 
     def __init__(self, model: StepModel, options: Options) -> None:
-        super().__init__(model.predict, options.for_steps(), count=1)
+        super().__init__(options.for_steps(), count=1)
         self.engine.set_workers(options.batch_size)
         self._loop = Loop(
             self.engine, model, options.batch_size, options.isolate_errors, name_of(model)

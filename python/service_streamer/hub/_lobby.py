@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._backend import Backend
@@ -22,7 +22,7 @@ from .._pipeline.request import Piece, StagedRequest, join
 from .._request_context import join as join_context
 from .._streamer import BaseStreamer
 from .._waiting.timeouts import countdown
-from .._worker import Workers, only_thread_of
+from .._worker import EngineThreads, only_thread_of
 
 if TYPE_CHECKING:
     from .._streams.inbox import Inbox
@@ -173,13 +173,13 @@ class Lobby(BaseStreamer):
         return _LobbyBackend(self._enter)
 
 
-class _LobbyBackend(Workers):
+class _LobbyBackend(EngineThreads):
     """The engine of the lobby, and the thread that gives its requests to their models."""
 
     thread_name = "service-streamer-hub"
 
     def __init__(self, enter: Enter) -> None:
-        super().__init__(_refuse, _OPTIONS, count=1, future_type=LobbyFuture)
+        super().__init__(_OPTIONS, count=1, future_type=LobbyFuture)
         self._enter = enter
 
     def check_may_wait(self) -> None:
@@ -193,9 +193,9 @@ class _LobbyBackend(Workers):
 
     def _work(self) -> None:
         with only_thread_of(self.engine):
-            while (taken := self.engine.run_batches(_refuse, _always)) is not None:
-                self._begin(taken[0])
-                del taken
+            while batch := self.engine.next_batch(None):
+                self._begin(batch)
+                del batch
 
     def _begin(self, batch: _core.Batch) -> None:
         piece: Piece = batch.items[0]
@@ -208,14 +208,6 @@ class _LobbyBackend(Workers):
 
 def _is_sized(batch: Any) -> bool:
     return hasattr(batch, "__len__")
-
-
-def _refuse(*_: Any) -> NoReturn:
-    raise AssertionError("the engine of a lobby runs no model")
-
-
-def _always() -> bool:
-    return True  # so that each batch is handed to Python
 
 
 def _nothing() -> None:

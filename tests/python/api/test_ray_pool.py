@@ -2,6 +2,7 @@
 
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from waits import LONG
@@ -12,6 +13,7 @@ from ray.exceptions import GetTimeoutError, OwnerDiedError, RayTaskError
 
 from service_streamer import WorkerLost
 from service_streamer._backend import make_engine
+from service_streamer._grouping import grouping
 from service_streamer._model_errors import NotRun
 from service_streamer._options import Options
 from service_streamer._ray import calls
@@ -99,6 +101,21 @@ def test_a_burst_adds_replicas_when_it_is_looked_at_a_second_time(monkeypatch):
     clock[0] += TICK
     assert rule.decide(measured.load(stats, 1)) == 2
     assert 2 * TICK < UP_WITHIN
+
+
+def test_a_heavy_batch_at_one_replica_leaves_room_at_another():
+    heavy = grouping(None, lambda item: 20, 20, False, False, None)
+    options = Options(batch_size=8, policy="greedy", grouping=heavy)
+    engine = make_engine(options, workers=2, start=lambda: None, start_timer=lambda: None)
+    engine.submit([0, 1, 2], None, 0)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        first = one.submit(engine.next_batch, 0).result()
+        assert one.submit(engine.next_batch, 0).result() is None
+        second = other.submit(engine.next_batch, 0).result()
+        assert [len(first), len(second)] == [1, 1]
+        first.complete([0])
+        assert len(one.submit(engine.next_batch, 0).result()) == 1
+    engine.close(False)
 
 
 @pytest.fixture

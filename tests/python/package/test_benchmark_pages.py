@@ -31,3 +31,12 @@ def test_the_report_on_its_page_is_the_measured_one():
     page = (ROOT / "docs/tuning/explain.md").read_text()
     block = page.partition("```text\n")[2].partition("\n```\n")[0]
     assert block.split() == report.split()  # sentences are wrapped on the page
+
+
+def test_each_case_of_the_bench_has_a_row(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from plan import CASES
+    from tables.parts import ROWS
+
+    shown = {figure.case for row in ROWS for figure in row.figures}
+    assert {case.name for case in CASES} == shown

@@ -3,6 +3,7 @@
 - A folder of the core or the bindings includes only what `LEVELS` and `BINDINGS` list for it.
 - Headers of Python, torch, CUDA and NVTX are included only where `FOREIGN` allows it.
 - Python modules do not import each other in a circle, and use only the packages in `PACKAGES`.
+- C++ calls Python code of the package only through `_from_core`, which has nothing else.
 - `import service_streamer` loads no slow module, opens no descriptor and starts no thread.
 """
 
@@ -14,6 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from service_streamer import _core, _from_core
 
 ROOT = Path(__file__).parents[3]
 
@@ -272,6 +275,18 @@ def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
         file.write_text(text)
     found = wrong_arrows(tmp_path / "p", {"a": set(), "b": {"a"}})
     assert ("\n".join(found) or "nothing").startswith(complaint)
+
+
+def test_cpp_calls_python_by_one_module():
+    names = [name for name in vars(_from_core) if not name.startswith("_")]
+    names.remove("annotations")
+    assert sorted(_core.look_up(vars(_from_core))) == sorted(names)
+    with pytest.raises(KeyError):
+        _core.look_up({})
+    modules = arrows(ROOT / "python" / "service_streamer")
+    for file in (ROOT / "cpp").rglob("*.*"):
+        named = set(re.findall(r'"(service_streamer\.[.\w]+)"', file.read_text(encoding="utf-8")))
+        assert named.isdisjoint(modules), file
 
 
 # What an application must not pay for by importing the package: third parties and slow modules of

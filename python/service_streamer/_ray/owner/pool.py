@@ -104,19 +104,19 @@ class Pool:
                     continue
                 self._leading = True
             try:
-                unfinished = self._engine.run_batches(_unused, _always)
-                member = None if unfinished is None else members.reserve()
+                batch = self._engine.next_batch(None)
+                member = members.reserve() if batch else None
             finally:
                 with self._lock:
                     self._leading = False
                 members.changed.notify()
-            if unfinished is None:
+            if not batch:
                 return
             try:
-                self._run(unfinished[0], member)
+                self._run(batch, member)
             except BaseException as error:  # from a logging handler, or for lack of memory
                 self._log.broken(error)
-            del unfinished  # requests that are still unanswered end with WorkerLost
+            del batch  # requests that are still unanswered end with WorkerLost
             self._flush()
 
     def _may_lead(self) -> bool:
@@ -172,11 +172,3 @@ class Pool:
             self._engine.set_workers(target)
             self.members.target = target
         self._log.scaled(target, load.queue_time)
-
-
-def _always() -> bool:
-    return True
-
-
-def _unused(items: list[Any]) -> Any:
-    raise AssertionError("run_batches() runs no batch that is logged")
