@@ -17,6 +17,7 @@ from .health import Health
 from .inference import Inference
 
 GRACE = 0.3  # s
+PINGS = 5000  # ms between the pings of a client; many keep their connections with one each 10 s
 CALLS = 1024  # of a connection at a time; others wait in the client
 _FOREVER = 1e8  # s; gRPC has no other way to wait until all calls have ended
 
@@ -50,6 +51,9 @@ class GrpcFront:
             ("grpc.max_receive_message_length", body_limit),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", CALLS),
+            # gRPC ends connections with more pings than in 5 minutes, or 2 hours without calls
+            ("grpc.http2.min_ping_interval_without_data_ms", PINGS),
+            ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.so_reuseport", 0),  # a second server at this port is an error
         )
         self._server: Any = grpc.aio.server(options=options)
