@@ -47,6 +47,8 @@ class GrpcFront:
         address = _free_address(place)
         self._inference = Inference(service)
         counts = service.counts["grpc"] = Counts()
+        self._left = asyncio.Event()
+        """set once the clients are told that the server goes"""
         options = (
             ("grpc.max_receive_message_length", body_limit),
             ("grpc.max_send_message_length", -1),
@@ -57,13 +59,15 @@ class GrpcFront:
             ("grpc.so_reuseport", 0),  # a second server at this port is an error
         )
         self._server: Any = grpc.aio.server(options=options)
+        methods = {
+            messages.INFERENCE: self._inference.methods,
+            messages.HEALTH: Health(service).methods,
+        }
         self._server.add_generic_rpc_handlers(
-            (
-                handlers(
-                    messages.INFERENCE, self._inference.methods, counts, access, service.closing
-                ),
-                handlers(messages.HEALTH, Health(service).methods, counts, access, service.closing),
-            )
+            [
+                handlers(name, each, counts, access, service.closing, self._left.wait)
+                for name, each in methods.items()
+            ]
         )
         try:
             if credentials is None:
@@ -83,10 +87,13 @@ class GrpcFront:
     async def stop(self) -> None:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
-        # gRPC ends calls that are on their way with CANCELLED, which no client tries again. So they
-        # get UNAVAILABLE from here for a while, and clients go elsewhere.
+        # gRPC ends a call that it finds on its way then with CANCELLED, which no client tries again.
+        # So calls are held, and get UNAVAILABLE when their client knows that it has to go elsewhere.
         await asyncio.sleep(GRACE)
-        await self._server.stop(_FOREVER)
+        ending = asyncio.ensure_future(self._server.stop(_FOREVER))
+        await asyncio.sleep(0)  # it sends GOAWAY
+        self._left.set()
+        await ending
 
 
 def _free_address(place: tuple[str, int]) -> str:
