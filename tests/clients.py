@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib
 import itertools
-import json
 import subprocess
 import sys
 import tempfile
@@ -55,13 +54,19 @@ def kserve(http: str, grpc: str, files: Path) -> None:
 
 async def _kserve(url: str, grpc: str) -> None:
     import numpy as np
-    from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest
-    from kserve import RESTConfig
+    from kserve import (
+        InferenceGRPCClient,
+        InferenceRESTClient,
+        InferInput,
+        InferRequest,
+        RESTConfig,
+    )
     from kserve.protocol.infer_type import RequestedOutput
 
-    async with InferenceRESTClient(RESTConfig(protocol="v2")) as rest, InferenceGRPCClient(
-        grpc
-    ) as rpc:
+    async with (
+        InferenceRESTClient(RESTConfig(protocol="v2")) as rest,
+        InferenceGRPCClient(grpc) as rpc,
+    ):
         assert await rest.is_server_live(url)
         assert await rest.is_server_ready(url)
         assert await rpc.is_server_live()
@@ -156,7 +161,14 @@ def openapi(http: str, grpc: str, files: Path) -> None:
         subprocess.run([*run, *always, "--phases", "examples"], check=True, cwd=place)
         # It has no codes for an unknown model, any tensors are valid there, and null is not.
         unlike = "status_code_conformance,positive_data_acceptance,negative_data_rejection"
-        phases = ("--phases", "coverage,fuzzing", "--max-examples", "100", "--exclude-checks", unlike)
+        phases = (
+            "--phases",
+            "coverage,fuzzing",
+            "--max-examples",
+            "100",
+            "--exclude-checks",
+            unlike,
+        )
         subprocess.run([*run, *always, *phases], check=True, cwd=place)
 
 

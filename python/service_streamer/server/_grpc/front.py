@@ -59,7 +59,7 @@ class GrpcFront:
             ("grpc.so_reuseport", 0),  # a second server at this port is an error
         )
         self._server: Any = grpc.aio.server(options=options)
-        methods = {
+        methods: dict[str, dict[str, Any]] = {
             messages.INFERENCE: self._inference.methods,
             messages.HEALTH: Health(service).methods,
         }
@@ -87,8 +87,8 @@ class GrpcFront:
     async def stop(self) -> None:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
-        # gRPC ends a call that it finds on its way then with CANCELLED, which no client tries again.
-        # So calls are held, and get UNAVAILABLE when their client knows that it has to go elsewhere.
+        # gRPC ends calls that are on their way with CANCELLED, which no client tries again. So they
+        # are held, and get UNAVAILABLE when the client knows that it has to connect elsewhere.
         await asyncio.sleep(GRACE)
         ending = asyncio.ensure_future(self._server.stop(_FOREVER))
         await asyncio.sleep(0)  # it sends GOAWAY
