@@ -40,6 +40,27 @@ def pip(*arguments: object, python: object = sys.executable) -> None:
     subprocess.run([str(each) for each in command], check=True, cwd=ROOT)
 
 
+def make_wheel(folder: Path) -> Path:
+    """Empty a folder, and build a wheel of this project there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    pip("wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def make_environment(place: Path, *wanted: object) -> Path:
+    """Make an environment that has what is wanted. Returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    python = place / "bin" / "python"
+    pip("install", *wanted, python=python)
+    return python
+
+
+def alone() -> dict[str, str]:
+    """The variables of an environment that has nothing from elsewhere."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
 def pages() -> dict[str, Path]:
     """The pages that say what to install."""
     all_pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -55,25 +76,20 @@ def attempt(name: str, wheel: Path, page: Path | None) -> str:
     wanted = USES[name] if page is None else installed_by(page.read_text())
     wanted = [each for each in wanted if not each.startswith(TOO_LARGE)]
     with tempfile.TemporaryDirectory() as place:
-        python = Path(place, "bin", "python")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-        pip("install", wheel, *wanted, python=python)
+        python = make_environment(Path(place), wheel, *wanted)
         folder = Path(place, "page")
         folder.mkdir()
         program = [ROOT / "tests" / "extras.py", name.split()[0]]
         if page is not None:
             path = [str(TOOLS), str(SUPPORT)]
             program = ["-c", RUN_PAGE.format(path=path, folder=str(folder), page=str(page))]
-        alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run([python, *program], env=alone, capture_output=True, text=True)
+        done = subprocess.run([python, *program], env=alone(), capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
 def main() -> None:
     """Ends with code 1 if any has failed."""
-    shutil.rmtree(WHEELS, ignore_errors=True)
-    pip("wheel", "--no-deps", "--no-build-isolation", "-w", WHEELS, ROOT)
-    (wheel,) = WHEELS.glob("*.whl")
+    wheel = make_wheel(WHEELS)
     pip("install", "--target", TOOLS, "sybil", "pyyaml", "packaging", "tomli")
     cases: dict[str, Path | None] = {**dict.fromkeys(USES), **pages()}
     chosen = sys.argv[1:] or cases

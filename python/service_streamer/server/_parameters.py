@@ -25,7 +25,7 @@ _NOT_DONE = {
     "sequence_id", "sequence_start", "sequence_end", "classification",
     "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset",
 }  # fmt: skip
-_CONTENT_TYPES = ("np", "nplist", "str", "raw", "hf")
+_CONTENT_TYPES = ("np", "nplist", "str", "raw", "hf", "pd")
 """of MLServer: those that only name what the tensors are. Others stand for values inside a text"""
 
 

@@ -1,15 +1,20 @@
 """gRPC, asked by the client of Triton: the Open Inference Protocol and the model repository."""
 
-import numpy as np
+import itertools
+
 import pytest
+
+pytest.importorskip("server_protocols")
+
+import grpc
+import numpy as np
+import tritonclient.grpc as triton
+import tritonclient.grpc.service_pb2 as protocol
+from server_protocols import raw_values
 from thread_models import Gate, double
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec, TensorSpec
-
-grpc = pytest.importorskip("grpc")
-triton = pytest.importorskip("tritonclient.grpc")
-protocol = pytest.importorskip("tritonclient.grpc.service_pb2")
 
 pytest_plugins = ["grpc_fixtures"]
 
@@ -80,20 +85,14 @@ def typed(model="echo", field="fp32_contents", shape=(2,), datatype=None, values
 
 
 @pytest.mark.parametrize("field", TYPED)
-def test_typed_contents_are_answered_with_typed_contents(grpc_servers, triton_clients, field):
+def test_typed_contents_are_answered_with_raw_contents(grpc_servers, triton_clients, field):
     client = triton_clients(grpc_servers({"echo": ModelSpec(echo, batch_size=8)}))
     response = stub(client).ModelInfer(typed(field=field))
-    (output,) = response.outputs
-    assert (output.datatype, list(output.shape)) == (TYPED[field][0], [2])
-    assert list(getattr(output.contents, field)) == TYPED[field][1]
-    assert len(response.raw_output_contents) == 0
-
-
-def test_an_output_without_a_typed_form_is_raw(grpc_servers, triton_clients):
-    client = triton_clients(grpc_servers({"half": ModelSpec(np.float16, batch_size=8)}))
-    response = stub(client).ModelInfer(typed("half"))
-    assert response.outputs[0].datatype == "FP16"
-    assert response.raw_output_contents[0] == np.array([0.5, -2.0], "<f2").tobytes()
+    (output,), (raw,) = response.outputs, response.raw_output_contents
+    datatype, values = TYPED[field]
+    assert (output.datatype, list(output.shape)) == (datatype, [2])
+    assert raw_values(datatype, raw) == values
+    assert not output.HasField("contents")
 
 
 def test_several_inputs_and_the_outputs_that_were_asked_for(grpc_servers, triton_clients):
@@ -150,6 +149,14 @@ def test_metadata_tells_what_is_declared(grpc_servers, triton_clients):
     (x,), (y,) = found.inputs, found.outputs
     assert (x.name, x.datatype, list(x.shape)) == ("x", "FP32", [-1, 3, -1])
     assert (y.name, y.datatype, list(y.shape)) == ("y", "BYTES", [-1])
+
+
+def test_an_unknown_model_or_version_is_not_ready(grpc_servers, triton_clients):
+    client = triton_clients(grpc_servers({"m": ModelSpec(double, batch_size=8)}))
+    client.load_model("m")
+    asked = itertools.product(["m", "no_such", "../m", ""], ["", "1", "7", "stable", "-1"])
+    ready = [each for each in asked if client.is_model_ready(*each)]
+    assert ready == [("m", ""), ("m", "1")]
 
 
 def test_the_repository_loads_and_unloads_models(grpc_servers, triton_clients):

@@ -28,7 +28,7 @@ NOT_DONE = [  # where, the parameters, what the error names
     ("of_request", {"sequence_id": 1}, "'sequence_id' of the request"),
     ("of_request", {"sequence_id": "a", "sequence_start": True}, "'sequence_id', 'sequence_start'"),
     ("of_request", {"sequence_end": True}, "'sequence_end' of the request"),
-    ("of_request", {"content_type": "pd"}, "content_type 'pd' of the request"),
+    ("of_request", {"content_type": "base64"}, "content_type 'base64' of the request"),
     ("of_request", {"temperature": 1}, "'temperature' of the request"),
     ("of_input", REGION, "'shared_memory_byte_size', 'shared_memory_region'"),
     ("of_input", {"shared_memory_offset": 8}, "'shared_memory_offset' of input 'x'"),
@@ -47,7 +47,7 @@ SENT_BY_CLIENTS = [
     ("of_request", {"sequence_id": "", "priority": 0, "timeout": 0}),
     ("of_request", {"timeout": 10_000_000, "priority": 3}),
     ("of_request", {"triton_enable_empty_final_response": False}),
-    *(("of_request", {"content_type": each}) for each in ("np", "str", "hf")),
+    *(("of_request", {"content_type": each}) for each in ("np", "str", "hf", "pd")),
     *(("of_input", {"content_type": each}) for each in ("np", "nplist", "str", "raw")),
     ("of_output", {"content_type": "np", "classification": 0}),
 ]

@@ -112,11 +112,8 @@ class InGrpc:
         else:
             message.inputs[0].contents.int64_contents.extend(items)
         answer = self.send(message)
-        (output,) = answer.outputs
-        if answer.raw_output_contents:
-            return raw_values(output.datatype, answer.raw_output_contents[0])
-        ((_, values),) = output.contents.ListFields()
-        return list(values)
+        (output,), (raw,) = answer.outputs, answer.raw_output_contents
+        return raw_values(output.datatype, raw)
 
     def send(self, message):
         try:

@@ -29,6 +29,7 @@ def handlers(
     counts: Counts,
     access: Access,
     closing: Callable[[], str],
+    left: Callable[[], Awaitable[object]],
 ) -> Any:
     """Return the handlers of a service.
 
@@ -39,9 +40,10 @@ def handlers(
         counts: counts the calls.
         access: decides which are allowed.
         closing: returns why no call is taken any more; empty: calls are taken.
+        left: returns when such a call may be refused.
     """
     found = {}
-    counted = functools.partial(_counted, counts, access, closing)
+    counted = functools.partial(_counted, counts, access, closing, left)
     for method in messages.service(name).methods:
         call = methods[method.name]
         if method.client_streaming:
@@ -96,12 +98,18 @@ async def _stream(
 
 @contextlib.asynccontextmanager
 async def _counted(
-    counts: Counts, access: Access, closing: Callable[[], str], name: str, context: Any
+    counts: Counts,
+    access: Access,
+    closing: Callable[[], str],
+    left: Callable[[], Awaitable[object]],
+    name: str,
+    context: Any,
 ) -> AsyncIterator[None]:
     """Count a call if it is allowed, and end it with the code of its exception."""
     began, code = counts.begin(), "CANCELLED"
     try:
         if (why := closing()) and name not in FREE:
+            await left()
             raise NotServing(why)
         if access.needs_tokens or name in CONTROL:
             client = context.peer().rpartition(":")[0]  # without the port

@@ -10,7 +10,7 @@ from .._errors import InvalidInput
 from .._items import MAX_INPUTS
 from .._parameters import OF_INPUT, OF_OUTPUT, OF_REQUEST, check_parameters
 from .._requests import CallOptions, InferRequest, InferResponse
-from .._tensors import Tensor, check_head, encoded, from_bytes, from_json, shown, to_bytes
+from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
 from . import messages
 
 _FIELDS = {
@@ -51,23 +51,12 @@ def infer_request(message: Any) -> InferRequest:
     )
 
 
-def infer_response(response: InferResponse, raw: bool) -> Any:
-    """Return the ModelInferResponse of a response.
-
-    Args:
-        response: of the service.
-        raw: its outputs are raw. They are raw in any case if one of them has no other form.
-    """
+def infer_response(response: InferResponse) -> Any:
+    """Return the ModelInferResponse of a response. Its outputs are raw, as those of Triton are."""
     message = _Response(model_name=response.model, model_version=response.version, id=response.id)
-    raw = raw or any(each.datatype not in _FIELDS for each in response.outputs)
     for each in response.outputs:
-        output = message.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
-        if raw:
-            message.raw_output_contents.append(bytes(to_bytes(each)))
-            continue
-        is_text = each.datatype == "BYTES"
-        values = encoded(each) if is_text else each.array.reshape(-1).tolist()
-        getattr(output.contents, _FIELDS[each.datatype]).extend(values)
+        message.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        message.raw_output_contents.append(bytes(to_bytes(each)))
     return message
 
 

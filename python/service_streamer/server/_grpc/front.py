@@ -17,6 +17,7 @@ from .health import Health
 from .inference import Inference
 
 GRACE = 0.3  # s
+PINGS = 5000  # ms between the pings of a client; many keep their connections with one each 10 s
 CALLS = 1024  # of a connection at a time; others wait in the client
 _FOREVER = 1e8  # s; gRPC has no other way to wait until all calls have ended
 
@@ -46,20 +47,27 @@ class GrpcFront:
         address = _free_address(place)
         self._inference = Inference(service)
         counts = service.counts["grpc"] = Counts()
+        self._left = asyncio.Event()
+        """set once the clients are told that the server goes"""
         options = (
             ("grpc.max_receive_message_length", body_limit),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", CALLS),
+            # gRPC ends connections with more pings than in 5 minutes, or 2 hours without calls
+            ("grpc.http2.min_ping_interval_without_data_ms", PINGS),
+            ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.so_reuseport", 0),  # a second server at this port is an error
         )
         self._server: Any = grpc.aio.server(options=options)
+        methods: dict[str, dict[str, Any]] = {
+            messages.INFERENCE: self._inference.methods,
+            messages.HEALTH: Health(service).methods,
+        }
         self._server.add_generic_rpc_handlers(
-            (
-                handlers(
-                    messages.INFERENCE, self._inference.methods, counts, access, service.closing
-                ),
-                handlers(messages.HEALTH, Health(service).methods, counts, access, service.closing),
-            )
+            [
+                handlers(name, each, counts, access, service.closing, self._left.wait)
+                for name, each in methods.items()
+            ]
         )
         try:
             if credentials is None:
@@ -80,9 +88,12 @@ class GrpcFront:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
         # gRPC ends calls that are on their way with CANCELLED, which no client tries again. So they
-        # get UNAVAILABLE from here for a while, and clients go elsewhere.
+        # are held, and get UNAVAILABLE when the client knows that it has to connect elsewhere.
         await asyncio.sleep(GRACE)
-        await self._server.stop(_FOREVER)
+        ending = asyncio.ensure_future(self._server.stop(_FOREVER))
+        await asyncio.sleep(0)  # it sends GOAWAY
+        self._left.set()
+        await ending
 
 
 def _free_address(place: tuple[str, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from ...hub import UnknownModel
 from .._errors import InvalidInput
 from .._parameters import check_load_parameters, check_unload_parameters
 from .._service import Service
@@ -67,8 +68,12 @@ class Inference:
         return _ServerMetadata(name=service.name, version=service.version, extensions=extensions)
 
     async def model_ready(self, request: Any, context: Any) -> Any:
-        """Tell whether a model is loaded."""
-        return _ModelReady(ready=self._service.model_ready(request.name, request.version))
+        """Tell whether a model is loaded. One that is unknown is not ready, as in Triton."""
+        try:
+            ready = self._service.model_ready(request.name, request.version)
+        except UnknownModel:
+            ready = False
+        return _ModelReady(ready=ready)
 
     async def model_metadata(self, request: Any, context: Any) -> Any:
         """Tell what is known of a model."""
@@ -86,7 +91,7 @@ class Inference:
         """Run one request."""
         options = options_of(request, context)
         response = await self._service.infer(infer_request(request), options)
-        return infer_response(response, raw=bool(request.raw_input_contents))
+        return infer_response(response)
 
     async def model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """Run the requests of a stream side by side."""

@@ -83,12 +83,11 @@ class StreamCall:
             self._room.release()
 
     async def _infer(self, request: Any) -> None:
-        raw = bool(request.raw_input_contents)
         options = options_of(request, self._context)
         responses = self._service.infer_stream(infer_request(request), options)
         async with contextlib.aclosing(responses):
             async for each in responses:
-                await self._unsent.put(_Response(infer_response=infer_response(each, raw)))
+                await self._unsent.put(_Response(infer_response=infer_response(each)))
         if request.parameters["triton_enable_empty_final_response"].bool_param:
             response = _response_to(request)
             response.infer_response.parameters["triton_final_response"].bool_param = True

@@ -1,0 +1,122 @@
+"""Asks the server with the clients of others, each in an environment of its own.
+
+    python tests/tools/clients.py [kserve triton ...]
+
+The server runs from a wheel of this folder, in an environment that has only what its extras need.
+The files of others come from their repositories, and none of them is kept here.
+"""
+
+import concurrent.futures
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from extras import ROOT, SUPPORT, alone, make_environment, make_wheel
+from waits import LONG, eventually
+
+BUILD = ROOT / "build" / "clients"
+ENVIRONMENTS = BUILD / "environments"
+CLIENTS = {
+    "kserve": ["kserve==0.21.0"],
+    "mlserver": ["mlserver==1.7.1"],
+    "openapi": ["schemathesis==4.32.5"],
+    "protos": ["grpcio-tools==1.85.1"],
+    "triton": ["tritonclient[http,grpc]==2.73.0"],
+}
+"""the checks of tests/clients.py, and what each of them needs"""
+FILES = {
+    "kserve/open-inference-protocol/d49cc23f89d709d87b210ef9449e273ae243984e": (
+        "specification/protocol/open_inference_grpc.proto",
+        "specification/protocol/open_inference_rest.yaml",
+    ),
+    "triton-inference-server/common/83adf7cf88a2f343005974dff3728be746de2d66": (
+        "protobuf/grpc_service.proto",
+        "protobuf/model_config.proto",
+    ),
+    "triton-inference-server/client/58a44caa0dce77303115302e6dbdf64626b2b093": tuple(
+        f"src/python/examples/{name}.py"
+        for name in (
+            "grpc_explicit_byte_content_client",
+            "grpc_explicit_int8_content_client",
+            "grpc_explicit_int_content_client",
+            "simple_grpc_async_infer_client",
+            "simple_grpc_custom_args_client",
+            "simple_grpc_keepalive_client",
+            "simple_grpc_string_infer_client",
+            "simple_http_async_infer_client",
+            "simple_http_string_infer_client",
+        )
+    ),
+}
+"""by repository and commit"""
+
+
+def download() -> Path:
+    """Get the files that are not there yet. Returns their folder."""
+    folder = BUILD / "files"
+    for source, paths in FILES.items():
+        for path in paths:
+            place = folder / source / Path(path).name
+            if place.exists():
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            url = f"https://raw.githubusercontent.com/{source}/{path}"
+            with urllib.request.urlopen(url, timeout=LONG) as answer:
+                place.write_bytes(answer.read())
+    return folder
+
+
+@contextlib.contextmanager
+def serving(python: Path) -> Iterator[list[str]]:
+    """Serve the hub of foreign_models.py. Gives the addresses of HTTP and gRPC."""
+    log = BUILD / "server.log"
+    places = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--repository", "open")
+    command = [python, "-m", "service_streamer", "serve", "foreign_models:HUB", *places]
+    with log.open("w") as file:
+        server = subprocess.Popen(command, cwd=SUPPORT, env=alone(), stderr=file)
+    try:
+
+        def addresses() -> list[str]:
+            assert server.poll() is None, log.read_text()
+            return re.findall(r"is served at \w+://(\S+)", log.read_text())
+
+        eventually(lambda: len(addresses()) == 2)
+        yield addresses()
+    finally:
+        server.terminate()
+        assert server.wait(LONG) == 0, log.read_text()
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def attempt(name: str, *arguments: object) -> str:
+    """Install and run a client. Returns what went wrong."""
+    python = make_environment(ENVIRONMENTS / name, *CLIENTS[name])
+    program = [python, ROOT / "tests" / "clients.py", name, *arguments]
+    done = subprocess.run(program, env=alone(), capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def main() -> None:
+    """Ends with code 1 if any has failed."""
+    chosen = sys.argv[1:] or CLIENTS
+    files = download()
+    shutil.rmtree(ENVIRONMENTS, ignore_errors=True)
+    wheel = make_wheel(BUILD / "wheel")
+    python = make_environment(ENVIRONMENTS / "server", f"{wheel}[grpc]")
+    failed = False
+    with serving(python) as addresses, concurrent.futures.ThreadPoolExecutor() as pool:
+        jobs = {name: pool.submit(attempt, name, *addresses, files) for name in chosen}
+        for name, job in jobs.items():
+            text = job.result()
+            print(f"{name}: {'FAILED' if text else 'understood'}\n{text}", end="", flush=True)
+            failed = failed or bool(text)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
