@@ -49,9 +49,12 @@ class Future(_core.FutureBase[R], concurrent.futures.Future[R]):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, R]:
-        if not self.done():
-            yield from tasks.wait(self)
-        return self.result()
+        try:
+            if not self.done():
+                yield from tasks.wait(self)
+            return self.result()
+        finally:
+            del self  # the traceback of an exception, which the future has, keeps this frame
 
     def __repr__(self) -> str:
         if not self.done():

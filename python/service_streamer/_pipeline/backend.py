@@ -46,7 +46,11 @@ class PipelineFuture(Future):
 
     def result(self, timeout: float | None = None) -> Any:
         self._check_may_wait()
-        pieces = super().result(timeout)
+        try:
+            pieces = super().result(timeout)
+        except BaseException:
+            del self  # see `Future.__await__`
+            raise
         if self._joined is None:
             self._joined = join(pieces)
         return self._joined

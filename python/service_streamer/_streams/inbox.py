@@ -258,7 +258,10 @@ class Inbox:
         self.on_taken = None  # the writer knows
         self._close()
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error, future  # the traceback keeps this frame
         return END
 
     def _ended(self, future: Future) -> None:

@@ -95,7 +95,8 @@ class ModelHub(Releases):
         self._handles: dict[str, ModelHandle] = {}
         threads = _options.count("load_threads", load_threads)
         placement = {"affinity": affinity, "numa": numa, "threads_per_worker": threads_per_worker}
-        self._loader = Loader(limits, threads, shared_workers(workers, placement))
+        shared = shared_workers(workers, placement)
+        self._loader = Loader(self._models, limits, threads, shared)
         self._was_ready = False
         self._lobby = Lobby(_weak_enter(self._loader))
         for model in self._models.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._statistics.stats import StreamerStats
@@ -45,7 +46,7 @@ class Version:
     """One version of a model. The handles read `streamer` and write `used` without the lock."""
 
     def __init__(self, model: Model, number: int, spec: ModelSpec) -> None:
-        self.model = model
+        self._model = weakref.ref(model)  # which has this version
         self.number = number
         self.spec = self.next_spec = spec
         """that of the present or next load, and the one for later loads"""
@@ -99,6 +100,13 @@ class Version:
         """those of streamers that were closed"""
         self.last_stats: StreamerStats | None = None
         """of the last streamer that was closed"""
+
+    @property
+    def model(self) -> Model:
+        """The model, which the `Loader` keeps alive."""
+        model = self._model()
+        assert model is not None
+        return model
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,7 @@ def make_package(
         program = _export(model, example, limits)
     ranges = index_ranges(program)
     _guard_divisions(program)
+    _guard_scalar_divisions(program)
     try:
         torch._inductor.aoti_compile_and_package(
             program, package_path=str(path), inductor_configs={**CONFIGS, **configs}
@@ -123,6 +125,30 @@ def _guard_divisions(program: ExportedProgram) -> None:
         else:
             node.replace_all_uses_with(quotient)
             graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+def _guard_scalar_divisions(program: ExportedProgram) -> None:
+    """Do the same for sizes and other scalars that depend on the data, as those of ``item()``.
+
+    torch 2.13 compiles them without a look: ``%`` ends the process, and ``//`` has a wrong result.
+    """
+    import torch
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    graph = program.graph
+    for node in list(graph.nodes):
+        if node.target not in (operator.mod, operator.floordiv):
+            continue
+        divisor = node.args[1]
+        if not isinstance(divisor, torch.fx.Node) or not free_unbacked_symbols(divisor.meta["val"]):
+            continue
+        with graph.inserting_before(node):
+            is_right = graph.call_function(operator.ne, (divisor, 0))
+            is_right.meta["val"] = divisor.meta["val"] != 0
+            graph.call_function(
+                torch.ops.aten._assert_scalar.default, (is_right, "an integer division by zero")
+            )
     program.graph_module.recompile()
 
 

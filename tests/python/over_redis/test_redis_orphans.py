@@ -204,7 +204,7 @@ def test_an_outage_of_long_ago_does_not_count(place, sender, monkeypatch):
 def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(place, sender):
     """Else it would be on its way for ever: the oldest, for which no audit comes."""
     place.in_flight.begin([(99, 0)])
-    sender.send_again({(99, 0)})
+    place.send_again({(99, 0)})
     assert sender._take()
     assert len(place.in_flight) == 0
 

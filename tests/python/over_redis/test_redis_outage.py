@@ -37,7 +37,7 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     """Nobody would say that it is over, and the next request would not be tried again."""
     place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
     streams = SimpleNamespace(all_here=lambda: True)
-    reader = Reader(place, send_again=None, streams=streams)
+    reader = Reader(place, streams)
     away = BrokerError("it is away", transient=True)
     reader._fail(away)
     assert not place._lost

@@ -190,7 +190,7 @@ class RedisClient:
 
     def _make_threads(self, egress: _core.BrokerEgress) -> _Threads:
         session = Session(egress, self._broker, self._keys, self._signer, self.client_id)
-        reader = Reader(session, lambda chunks: sender.send_again(chunks), self._streams)
+        reader = Reader(session, self._streams)
         sender = Sender(session, self._max_queue, reader.announce)
 
         def send() -> None:

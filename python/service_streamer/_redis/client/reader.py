@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 from ..._errors import BrokerError
@@ -20,7 +19,7 @@ from ..protocol import (
     unpack_replies,
 )
 from .audit import missing_entries
-from .session import ChunkId, Session
+from .session import Session
 from .streams import StreamClient
 
 AUDITS = (2.0, 10.0)  # s without an answer before the first audit, and most s between audits
@@ -41,19 +40,12 @@ class Reader:
 
     Args:
         session: of the client.
-        send_again: is called with chunks that have to be sent again.
         streams: get the pieces of streams.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        send_again: Callable[[set[ChunkId]], None],
-        streams: StreamClient,
-    ) -> None:
+    def __init__(self, session: Session, streams: StreamClient) -> None:
         self._session = session
         self._streams = streams
-        self._send_again = send_again
         self._connection = session.broker.connection()
         self._changed = threads.Condition()
         self._stopping = False
@@ -254,7 +246,7 @@ class Reader:
             )
             _logger.warning("sending %d chunks to %s again", len(lost), session.broker, extra=about)
             session.in_flight.begin(lost)
-            self._send_again(lost)
+            session.send_again(lost)
 
     def _why_unanswered(self) -> str:
         why = (

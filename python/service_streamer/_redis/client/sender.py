@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from ... import _core
 from ..._errors import BrokerError
 from ..._waiting.backoff import Backoff
-from ..._waiting.threads import original
 from ..connection.broker import Command, ResponseError
 from ..keys import RequestStream, entry_time
 from ..protocol import FIELD
@@ -59,8 +58,6 @@ class Sender:
         # taken from the engine, not yet confirmed by the broker
         self._unconfirmed: list[Chunk] = []
         self._to_delete: list[bytes] = []  # entries of cancelled requests
-        self._lock = original("_thread", "allocate_lock")()
-        self._again: set[ChunkId] = set()  # chunks to be sent again
 
     def run(self) -> None:
         """Send until the egress is stopped."""
@@ -73,12 +70,6 @@ class Sender:
             with contextlib.suppress(Exception):
                 self._leave()
             self._connection.close()
-
-    def send_again(self, ids: set[ChunkId]) -> None:
-        """Send chunks again that the broker has lost. Any thread."""
-        with self._lock:
-            self._again |= ids
-        self._session.egress.interrupt()
 
     def interrupt(self) -> None:
         """Break the connection for good; `run` returns soon. Any thread."""
@@ -96,8 +87,8 @@ class Sender:
         if taken is None:
             return False
         chunks, cancelled = taken
-        if self._again:
-            chunks = self._lost_chunks() + chunks
+        if again := self._session.take_again():
+            chunks = self._lost_chunks(again) + chunks
         # bulk last, in case there is too much for one round trip
         self._unconfirmed = sorted([*self._unconfirmed, *chunks], key=_is_bulk)
         if self._unconfirmed and _is_bulk(self._unconfirmed[-1]):
@@ -124,9 +115,7 @@ class Sender:
         if ended and self._unconfirmed:
             self._unconfirmed = [chunk for chunk in self._unconfirmed if chunk[0] not in ended]
 
-    def _lost_chunks(self) -> list[Chunk]:
-        with self._lock:
-            again, self._again = self._again, set()
+    def _lost_chunks(self, again: set[ChunkId]) -> list[Chunk]:
         requests = {request for request, _ in again}
         chunks = self._session.egress.chunks(sorted(requests))
         # requests that have ended meanwhile have no chunks, and would stay in flight for ever

@@ -177,8 +177,10 @@ class Session:
         """True once a connection has been established"""
         self.counting = original("_thread", "RLock")()  # a finaliser may read the statistics
         """held while requests fail, so that `failed` agrees with the statistics of the engine"""
+        self._adding = original("_thread", "allocate_lock")()  # guards _again
         self.failed = 0
         """requests that ended with an error of this side, and not of a worker"""
+        self._again: set[ChunkId] = set()
         self._orphans: list[bytes] = []
         # The start of the outage, per thread. The broker may reject the commands of one thread
         # (writes, for lack of replicas) and answer the other.
@@ -228,6 +230,18 @@ class Session:
         requests = list(requests)
         self.egress.lose(requests, note)
         self._orphan(requests)
+
+    def send_again(self, chunks: set[ChunkId]) -> None:
+        """Let the sender send chunks again that the broker has lost. Any thread."""
+        with self._adding:
+            self._again |= chunks
+        self.egress.interrupt()
+
+    def take_again(self) -> set[ChunkId]:
+        """Return the chunks to be sent again, and forget them."""
+        with self._adding:
+            again, self._again = self._again, set()
+        return again
 
     def take_orphans(self) -> list[bytes]:
         """Return the orphans, entries that the sender deletes, and forget them."""

@@ -74,7 +74,7 @@ class RetryingConnection:
         broker: to connect to.
         outage: is told of failures and successes.
         changed: is notified when `should_stop` changes.
-        should_stop: returns True if calls are to be given up.
+        should_stop: returns True if calls are to be given up. `close` lets go of it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RetryingConnection:
         self.connection = broker.connection()
         self._outage = outage
         self._changed = changed
-        self._should_stop = should_stop
+        self.should_stop = should_stop
 
     def call(self, work: Callable[[Connection], _T]) -> _T | None:
         """Call `work` until it does not raise, and return its result. It may run several times.
@@ -91,14 +91,14 @@ class RetryingConnection:
         Returns None if `should_stop` becomes true first.
         """
         backoff = Backoff()
-        while not self._should_stop():
+        while not self.should_stop():
             try:
                 done = work(self.connection)
             except (BrokerError, ResponseError) as error:
-                if self._should_stop():
+                if self.should_stop():
                     break  # another thread has interrupted the connection
                 self._outage.failed(self, error)
-                self._changed.wait_for(self._should_stop, backoff.next())
+                self._changed.wait_for(self.should_stop, backoff.next())
             else:
                 self._outage.worked(self)
                 return done
@@ -109,3 +109,8 @@ class RetryingConnection:
         """Close the connection. Called at the end of its thread."""
         self._outage.forget(self)
         self.connection.close()
+        self.should_stop = _always
+
+
+def _always() -> bool:
+    return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from ..connection.broker import Connection
@@ -28,10 +27,9 @@ class Fetcher:
     Args:
         consumer: this worker, at one shard.
         stream: from which it fetches.
-        connection: of the fetcher thread.
+        connection: of the fetcher thread. `run` returns when it should stop.
         last_connection: of the same thread, to take what was on its way when it was interrupted.
         room: of the worker.
-        should_stop: returns True if `run` should return.
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class Fetcher:
         connection: RetryingConnection,
         last_connection: RetryingConnection,
         room: Room,
-        should_stop: Callable[[], bool],
     ) -> None:
         self.stream = stream
         self.workers = 1
@@ -57,14 +54,13 @@ class Fetcher:
         self._last_connection = last_connection
         self._length = 0  # of the stream, including entries at workers
         self._block_ms = consumer.broker.block_ms(consumer.claim_after)
-        self._should_stop = should_stop
         self._items_each = 2.0 * room.batches  # estimated items per entry
         self._connections = 0
         self._room = room
         room.add(self)
 
     def run(self) -> None:
-        """Fetch until `should_stop`."""
+        """Fetch until it should stop."""
         while self._wait():
             self._connection.call(self._fetch)
         if self._connections:  # others would find what was on its way only at their next round
@@ -86,13 +82,15 @@ class Fetcher:
         free = self._room.items_for(self)
         # answered entries pile up in the leases while replies cannot be sent
         piled_up = len(self._leases) >= 6 * self._room.batches
-        if free <= 0 or piled_up or not self._consumer.is_ready() or self._should_stop():
+        stops = self._connection.should_stop()
+        if free <= 0 or piled_up or not self._consumer.is_ready() or stops:
             return 0
         return max(1, int(free / self._items_each))
 
     def _wait(self) -> bool:
-        self._consumer.changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
-        return not self._should_stop()
+        should_stop = self._connection.should_stop
+        self._consumer.changed.wait_for(lambda: should_stop() or self.room() > 0, None)
+        return not should_stop()
 
     def _fetch(self, connection: Connection) -> None:
         connection.connect()

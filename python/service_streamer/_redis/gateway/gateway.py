@@ -81,8 +81,8 @@ class Gateway:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._processes = processes
         batches = batch_size * models
-        room = Room(batches, reserve=batches if ages else 0)
-        about = (signer, self.name, room, CLAIM_AFTER if claim_after is None else claim_after)
+        self._room = Room(batches, reserve=batches if ages else 0)
+        about = (signer, self.name, self._room, CLAIM_AFTER if claim_after is None else claim_after)
         self.links = [ShardLink(processes, shard, *about) for shard in shards]
         for link in self.links:
             link.consumer.admission.on_stream = on_stream
@@ -164,6 +164,7 @@ class Gateway:
             link.leave()
         for link in self.links:
             link.join_keeper()
+        self._room.clear()
         return all(drained)
 
     def _draining(self) -> bool:

@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from redis.exceptions import AskError, ResponseError
 
@@ -51,9 +51,8 @@ class LeaseKeeper:
 
     Args:
         consumer: this worker.
-        connection: of the lease keeper thread.
+        connection: of the lease keeper thread. `run` returns when it should stop.
         fetchers: say how many entries may be claimed, and get the number of live workers.
-        should_stop: returns True if `run` should return.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class LeaseKeeper:
         connection: RetryingConnection,
         *,
         fetchers: Sequence[Fetcher],
-        should_stop: Callable[[], bool],
     ) -> None:
         self._consumer = consumer
         self._queue = consumer.queue
@@ -70,7 +68,6 @@ class LeaseKeeper:
         self._connection = connection
         self._claim_ms = max(1, int(consumer.claim_after * 1000))
         self._fetchers = fetchers
-        self._should_stop = should_stop
         self._logged_at = time.monotonic()
         self._logged = ""
         self._due = 0.0  # time of the next round
@@ -78,10 +75,10 @@ class LeaseKeeper:
         self._last_notice = b""  # the ID of the last notice that was read
 
     def run(self) -> None:
-        """Run a round `BEATS` times per `claim_after`, until `should_stop`."""
-        while not self._should_stop():
+        """Run a round `BEATS` times per `claim_after`, until it should stop."""
+        while not self._connection.should_stop():
             self._due = time.monotonic() + self._consumer.claim_after / BEATS
-            while not self._should_stop() and time.monotonic() < self._due:
+            while not self._connection.should_stop() and time.monotonic() < self._due:
                 self._connection.call(self._listen)
             self._connection.call(self._round)
             self._log_counts()
@@ -114,11 +111,11 @@ class LeaseKeeper:
             if isinstance(error, BrokerError) and error.transient and not moved:
                 raise
             # No permission to read this key, or its hash slot is being moved. Heartbeats suffice.
-            self._consumer.changed.wait_for(self._should_stop, left)
+            self._consumer.changed.wait_for(self._connection.should_stop, left)
             return
         self._beat(connection, self._leases.here(cancelled))
         if cancelled:
-            self._consumer.changed.wait_for(self._should_stop, NOTICES_PAUSE)
+            self._consumer.changed.wait_for(self._connection.should_stop, NOTICES_PAUSE)
 
     def _round(self, connection: Connection) -> None:
         self._consumer.broker.clock.refresh(connection)

@@ -46,6 +46,10 @@ class Room:
         """Add a fetcher. Those of main streams are added before those of bulk streams."""
         self._fetchers.setdefault(fetcher.stream.suffix, []).append(fetcher)
 
+    def clear(self) -> None:
+        """Forget the fetchers, which have ended."""
+        self._fetchers.clear()
+
     @property
     def has_shards(self) -> bool:
         """True if it is divided among several shards."""

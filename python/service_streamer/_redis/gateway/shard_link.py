@@ -74,15 +74,13 @@ class ShardLink:
         self._replying = consumer.connection(self._must_give_up_replying)
         self._keeping = consumer.connection(self._should_leave)
         fetchers = [
-            Fetcher(consumer, stream, fetching, last, room, self._should_stop_fetching)
+            Fetcher(consumer, stream, fetching, last, room)
             for stream, fetching, last in zip(
                 streams, self._fetching, self._taking_last, strict=True
             )
         ]
         replier = Replier(consumer, self._replying)
-        self._keeper = LeaseKeeper(
-            consumer, self._keeping, fetchers=fetchers, should_stop=self._should_leave
-        )
+        self._keeper = LeaseKeeper(consumer, self._keeping, fetchers=fetchers)
         self._threads = [
             NativeThread(self._guarded(run), f"service-streamer-{role}")
             for role, run in (

@@ -81,6 +81,7 @@ class StreamRelay:
         for way in self._ways:
             way.poster.thread.join(None)
             way.receipts.stop()
+        del self._ways, self._listener  # they call this object
 
     # ---------------------------------------------------------------- in the mover's thread
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ... import _lifecycle
 from ..._errors import RequestTimeout, StreamerClosed, StreamerError
@@ -15,7 +15,7 @@ from ..._waiting.threads import refuse_eventlet
 from ..._waiting.timeouts import countdown
 from .. import _log, _memory
 from .._errors import ModelTooLarge, load_error
-from .._models import MOVING, State, Version
+from .._models import MOVING, Model, State, Version
 from .._sharing.workers import SharedWorkers
 from .budget import Budget
 from .making import Making
@@ -30,13 +30,20 @@ class Loader(Budget):
     Any thread may call the methods. Only `drain`, `unload`, `wait` and `close` block.
     """
 
-    def __init__(self, limits: Limits, threads: int, workers: SharedWorkers | None) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        limits: Limits,
+        threads: int,
+        workers: SharedWorkers | None,
+    ) -> None:
         refuse_eventlet()
         super().__init__(limits, threads)
+        self._models = models  # their versions refer to them weakly
         self._workers = workers
-        self.on_ready: Callable[[Version], None] = lambda version: None
+        self.on_ready: Callable[[Version], None] = _ignore
         """called when a version is loaded, by a loader thread"""
-        self.on_failed: Callable[[Version], None] = lambda version: None
+        self.on_failed: Callable[[Version], None] = _ignore
         """called when a version could not be loaded, before its requests end"""
         self.observers: list[Callable[[Version, BaseStreamer], None]] = []
         """called with a version and its new streamer; may block"""
@@ -45,7 +52,7 @@ class Loader(Budget):
 
     def _begin(self) -> None:
         super()._begin()
-        self._making = Making(self._workers, self._worker_died)
+        self._making = Making(self._workers)
 
     # ------------------------------------------------------------------- requests
 
@@ -177,6 +184,7 @@ class Loader(Budget):
                     version.state, version.streamer = State.UNLOADED, None
         for jobs in (self._jobs, self._drops, self._drains):
             jobs.wait_ended(left())
+        self.on_ready = self.on_failed = _ignore  # methods of an object that has this one
 
     def _wants(self, version: Version) -> bool:
         """Note that a version is to be loaded. True: the caller has to start that."""
@@ -214,7 +222,7 @@ class Loader(Budget):
             note = functools.partial(self._note, version)
             begun = time.monotonic()
             try:
-                streamer = self._making.make(version, note)
+                streamer = self._making.make(version, note, self._worker_died)
                 version.load_seconds = time.monotonic() - begun
             finally:
                 note(None)
@@ -314,3 +322,7 @@ class Loader(Budget):
                 if version.streamer is None:
                     self._free(version)
         self._begin()
+
+
+def _ignore(version: Version) -> None:
+    pass

@@ -21,15 +21,18 @@ class Making:
 
     Args:
         workers: that models share. None: there are none.
-        on_death: called with a version whose shared worker died while it ran. Must not block.
     """
 
-    def __init__(self, workers: SharedWorkers | None, on_death: Callable[[Version], None]) -> None:
+    def __init__(self, workers: SharedWorkers | None) -> None:
         self._workers = workers
-        self._on_death = on_death
         self._growing = original("_thread", "allocate_lock")()
 
-    def make(self, version: Version, note: Callable[[BaseStreamer], None]) -> BaseStreamer:
+    def make(
+        self,
+        version: Version,
+        note: Callable[[BaseStreamer], None],
+        on_death: Callable[[Version], None],
+    ) -> BaseStreamer:
         """Return a streamer with a loaded model, and set the size of the version.
 
         Models in this process are measured by its growth, so they are loaded one at a time.
@@ -37,6 +40,8 @@ class Making:
         Args:
             version: of the model.
             note: as for `ModelSpec.make_streamer`.
+            on_death: called with the version if its shared worker dies while it runs. Must not
+                block.
         """
         spec, make = version.spec, None
         apart = version.is_apart or version.settings  # a shared worker cannot be configured
@@ -46,7 +51,7 @@ class Making:
                 spec.shared,
                 spec.options,
                 version.name,
-                functools.partial(self._on_death, version),
+                functools.partial(on_death, version),
             )
         with _alone(spec, self._growing):
             measured = _memory.begin()

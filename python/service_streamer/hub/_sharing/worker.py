@@ -92,6 +92,11 @@ class SharedWorker:
         if not self.closing:
             self._unload(packed, timeout)
 
+    def close(self, timeout: float | None) -> None:
+        """End the process. After the timeout, kill it if it works."""
+        self.streamer.close(drain=False, timeout=timeout)
+        self._on_death.clear()
+
     def _unload(self, packed: PackedModel, timeout: float | None) -> None:
         def forget(_: Any) -> None:
             # Not before: the worker may have died just now, and its supervisor is about to tell.

@@ -92,7 +92,7 @@ class SharedWorkers:
     def close(self, timeout: float | None) -> None:
         """End the processes. After the timeout, kill those that work."""
         for worker in self._workers:
-            worker.streamer.close(drain=False, timeout=timeout)
+            worker.close(timeout)
 
     def _reset_after_fork(self) -> None:
         self._lock = original("_thread", "allocate_lock")()
