@@ -65,8 +65,13 @@ class Fetcher:
 
     def run(self) -> None:
         """Fetch until `should_stop`."""
-        while self._wait():
-            self._connection.call(self._fetch)
+        while not self._should_stop():
+            if room := self.room():
+                self._connection.call(functools.partial(self._fetch, room))
+            else:
+                self._consumer.changed.wait_for(
+                    lambda: self._should_stop() or self.room() > 0, None
+                )
         if self._connections:  # others would find what was on its way only at their next round
             self._last_connection.call(self._take_last)
 
@@ -90,11 +95,7 @@ class Fetcher:
             return 0
         return max(1, int(free / self._items_each))
 
-    def _wait(self) -> bool:
-        self._consumer.changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
-        return not self._should_stop()
-
-    def _fetch(self, connection: Connection) -> None:
+    def _fetch(self, room: int, connection: Connection) -> None:
         connection.connect()
         if connection.made != self._connections:
             is_new = self._connections == 0  # no fetched entry can have been lost
@@ -105,9 +106,9 @@ class Fetcher:
                 about = {"consumer": self._consumer.name, "streamer": queue}
                 _logger.info("%s: answers the queue %s", self._consumer.name, queue, extra=about)
             self._connections = connection.made
-        room = self.room()
-        if room == 0:
-            return
+            room = self.room()  # it may have taken long
+            if room == 0:
+                return
         if not (self.has_more and self._room.has_shards):
             self._read(connection, room, self._block_ms)
             return
