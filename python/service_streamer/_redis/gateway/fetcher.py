@@ -61,13 +61,15 @@ class Fetcher:
         self._items_each = 2.0 * room.batches  # estimated items per entry
         self._connections = 0
         self._room = room
+        self._planned = 0  # entries to fetch; 0: not known, at a retry or after a connect
         room.add(self)
 
     def run(self) -> None:
         """Fetch until `should_stop`."""
         while not self._should_stop():
-            if room := self.room():
-                self._connection.call(functools.partial(self._fetch, room))
+            self._planned = self.room()
+            if self._planned:
+                self._connection.call(self._fetch)
             else:
                 self._consumer.changed.wait_for(
                     lambda: self._should_stop() or self.room() > 0, None
@@ -95,7 +97,7 @@ class Fetcher:
             return 0
         return max(1, int(free / self._items_each))
 
-    def _fetch(self, room: int, connection: Connection) -> None:
+    def _fetch(self, connection: Connection) -> None:
         connection.connect()
         if connection.made != self._connections:
             is_new = self._connections == 0  # no fetched entry can have been lost
@@ -106,9 +108,10 @@ class Fetcher:
                 about = {"consumer": self._consumer.name, "streamer": queue}
                 _logger.info("%s: answers the queue %s", self._consumer.name, queue, extra=about)
             self._connections = connection.made
-            room = self.room()  # it may have taken long
-            if room == 0:
-                return
+            self._planned = 0
+        room, self._planned = self._planned or self.room(), 0
+        if room == 0:
+            return
         if not (self.has_more and self._room.has_shards):
             self._read(connection, room, self._block_ms)
             return
