@@ -173,8 +173,8 @@ class Sender:
         chunks = self._next_chunks()
         messages = self._messages(chunks)
         commands: list[Command] = [each for _, some in messages for each in some.values()]
-        cancelled = self._to_delete[:]
-        commands += deletion(session.keys, cancelled)
+        if cancelled := self._to_delete[:]:
+            commands += deletion(session.keys, cancelled)
         streams = session.keys.streams if self._sends_bulk else (session.keys.main,)
         commands += [("XLEN", stream.key) for stream in streams]
         if any(some for _, some in messages):
