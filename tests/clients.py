@@ -227,7 +227,7 @@ def triton(http: str, grpc: str, files: Path) -> None:
     pinging.start()
     for example in sorted(files.rglob("*_client.py")):
         address = http if "http" in example.name else grpc
-        subprocess.run([sys.executable, example, "-u", address], check=True)
+        subprocess.run([sys.executable, example, "-u", address], check=True, timeout=60)
     asyncio.run(_triton(http, grpc))
     pinging.join()
     assert states == ["IDLE", "CONNECTING", "READY"], states

@@ -48,7 +48,6 @@ FILES = {
             "simple_grpc_custom_args_client",
             "simple_grpc_keepalive_client",
             "simple_grpc_string_infer_client",
-            "simple_http_async_infer_client",
             "simple_http_string_infer_client",
         )
     ),
