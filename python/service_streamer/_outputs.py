@@ -34,7 +34,8 @@ def rows_by(value: Any, name: str) -> str | None:
     if issubclass(kind, Mapping):
         return f"[dict(zip({name}, row)) for row in zip(*{name}.values())]"
     if is_frame(value):
-        for method in ('to_dict("records")', "to_dicts()", "to_pylist()", "collect().to_dicts()"):
+        # that of pandas not first: frames of polars have another to_dict()
+        for method in ("to_dicts()", "to_pylist()", 'to_dict("records")', "collect().to_dicts()"):
             if hasattr(kind, method.partition("(")[0]):
                 return f"{name}.{method}"
         return f"list(zip(*{name}.columns))"

@@ -20,6 +20,7 @@ from ._indices import Range, index_ranges
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 Run = Callable[[Sequence["Tensor"]], Any]
 """runs the model in the file on a flat list of inputs, like native code does"""
@@ -82,7 +83,7 @@ def make_package(
         program = _export(model, example, limits)
     ranges = index_ranges(program)
     _guard_divisions(program)
-    _guard_scalar_divisions(program)
+    _guard_scalars(program)
     try:
         torch._inductor.aoti_compile_and_package(
             program, package_path=str(path), inductor_configs={**CONFIGS, **configs}
@@ -128,27 +129,39 @@ def _guard_divisions(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def _guard_scalar_divisions(program: ExportedProgram) -> None:
-    """Do the same for sizes and other scalars that depend on the data, as those of ``item()``.
+def _guard_scalars(program: ExportedProgram) -> None:
+    """Let divisors and indices that are scalars of the data, as those of ``item()``, raise.
 
-    torch 2.13 compiles them without a look: ``%`` ends the process, and ``//`` has a wrong result.
+    torch 2.13 compiles them without a look: ``%`` by 0 ends the process, ``//`` has a wrong result,
+    and an index reads memory of others.
     """
     import torch
-    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-    graph = program.graph
+    aten, graph = torch.ops.aten, program.graph
+
+    def of_data(scalar: Any) -> bool:
+        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+        return isinstance(scalar, torch.fx.Node) and bool(free_unbacked_symbols(scalar.meta["val"]))
+
+    def check(compare: Callable[[Any, Any], Any], scalar: Node, limit: Any, text: str) -> None:
+        is_right = graph.call_function(compare, (scalar, limit))
+        value = limit.meta["val"] if isinstance(limit, torch.fx.Node) else limit
+        is_right.meta["val"] = compare(scalar.meta["val"], value)
+        graph.call_function(aten._assert_scalar.default, (is_right, text))
+
     for node in list(graph.nodes):
-        if node.target not in (operator.mod, operator.floordiv):
-            continue
-        divisor = node.args[1]
-        if not isinstance(divisor, torch.fx.Node) or not free_unbacked_symbols(divisor.meta["val"]):
-            continue
         with graph.inserting_before(node):
-            is_right = graph.call_function(operator.ne, (divisor, 0))
-            is_right.meta["val"] = divisor.meta["val"] != 0
-            graph.call_function(
-                torch.ops.aten._assert_scalar.default, (is_right, "an integer division by zero")
-            )
+            if node.target in (operator.mod, operator.floordiv) and of_data(node.args[1]):
+                check(operator.ne, node.args[1], 0, "an integer division by zero")
+            elif node.target is aten.select.int and of_data(node.args[2]):
+                tensor, dimension, index = node.args
+                size = graph.call_function(aten.sym_size.int, (tensor, dimension))
+                size.meta["val"] = tensor.meta["val"].shape[dimension]
+                least = graph.call_function(operator.neg, (size,))
+                least.meta["val"] = -size.meta["val"]
+                check(operator.lt, index, size, "an index is out of bounds")
+                check(operator.ge, index, least, "an index is out of bounds")
     program.graph_module.recompile()
 
 

@@ -271,3 +271,27 @@ def test_a_recurrent_module_with_sequences_needs_a_script(torch, tmp_path, name)
         compile(Last().eval(), example, tmp_path / "m.pt2", max_batch=4, sequence=20)
     signature = compile(Last().eval(), example, tmp_path / "m.pt", max_batch=4, sequence=20)
     assert signature.dims["sequence"] == (1, 20)
+
+
+def test_a_divisor_and_an_index_that_are_scalars_of_the_data_are_checked(torch, tmp_path):
+    """Compiled code would end the process, or read memory of others."""
+
+    class Chooser(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.arange(6))
+
+        def forward(self, x):
+            least, largest = x.min().item(), x.max().item()
+            torch._check(least >= 0)
+            torch._check(largest >= 0)
+            return x + 12 % least + 12 // least + self.table[largest]
+
+    module, path = Chooser().eval(), tmp_path / "chooser.pt2"
+    compile(module, torch.tensor([[2, 3], [1, 5]]), path, max_batch=8)
+    with ThreadedStreamer(NativeModel(path), batch_size=1) as streamer:
+        for values in ([0, 3], [1, 6], [1, 10**12]):
+            with pytest.raises(RuntimeError, match="Expected"):
+                streamer.predict([torch.tensor(values)])
+        good = torch.tensor([2, 5])
+        assert streamer.predict([good])[0].tolist() == module(good[None])[0].tolist()

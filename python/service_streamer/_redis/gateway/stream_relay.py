@@ -81,7 +81,8 @@ class StreamRelay:
         for way in self._ways:
             way.poster.thread.join(None)
             way.receipts.stop()
-        del self._ways, self._listener  # they call this object
+        self._ways.clear()  # they call this object
+        del self._listener
 
     # ---------------------------------------------------------------- in the mover's thread
 
