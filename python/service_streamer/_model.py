@@ -14,7 +14,6 @@ from ._errors import SerializationError
 from ._messages import made_by_user, see, short, warn, wrong_option
 from ._pickle import main_has_no_file
 from ._requests import Requests
-from ._unpicklable import find_guilty
 from .managed_model import ManagedModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
@@ -187,6 +186,8 @@ def guilty_part(model: Model) -> str:
         "model_init_kwargs": model.kwargs,
         "warmup": model.warmup,
     }
+    from ._unpicklable import find_guilty  # imported for the message
+
     with contextlib.suppress(Exception):  # the objects of the user may raise
         return find_guilty(parts)
     return ""

@@ -1,7 +1,11 @@
 #include "bindings/python/from_core.h"
 
+#include <utility>
+
 namespace service_streamer::bindings {
 namespace {
+
+constinit PythonObject* first = nullptr;  // of the list of all
 
 PyObject* look_up(PyObject*, PyObject* names) {
   return PythonObject::look_up(names);
@@ -17,9 +21,11 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-PyObject* PythonObject::operator()(PyObject* first, PyObject* second) const {
+PythonObject::PythonObject(const char* name) noexcept : name_(name), next_(std::exchange(first, this)) {}
+
+PyObject* PythonObject::operator()(PyObject* one, PyObject* another) const {
   PyObject* object = get();
-  return object != nullptr ? PyObject_CallFunctionObjArgs(object, first, second, nullptr) : nullptr;
+  return object != nullptr ? PyObject_CallFunctionObjArgs(object, one, another, nullptr) : nullptr;
 }
 
 PyObject* PythonObject::get() const {
@@ -29,7 +35,7 @@ PyObject* PythonObject::get() const {
 
 PyObject* PythonObject::look_up(PyObject* names) {
   PyObject* found = PyList_New(0);
-  for (PythonObject* each = first_; found != nullptr && each != nullptr; each = each->next_) {
+  for (PythonObject* each = first; found != nullptr && each != nullptr; each = each->next_) {
     PyObject* name = PyUnicode_FromString(each->name_);
     PyObject* object = name != nullptr ? PyObject_GetItem(names, name) : nullptr;
     if (object == nullptr || PyList_Append(found, name) < 0) Py_CLEAR(found);

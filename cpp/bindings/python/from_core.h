@@ -2,8 +2,6 @@
 
 #include <Python.h>
 
-#include <utility>
-
 namespace service_streamer::bindings {
 
 // A function or an exception class of service_streamer/_from_core.py, under its name there. C++ uses no other Python
@@ -13,12 +11,12 @@ namespace service_streamer::bindings {
 // A PythonObject is a constant of this module, to be used with the GIL held.
 class PythonObject {
  public:
-  explicit PythonObject(const char* name) noexcept : name_(name), next_(std::exchange(first_, this)) {}
+  explicit PythonObject(const char* name) noexcept;
   PythonObject(const PythonObject&) = delete;
   PythonObject& operator=(const PythonObject&) = delete;
 
   // Calls it with at most two arguments, for what is rare: a new reference; nullptr with an exception set.
-  PyObject* operator()(PyObject* first = nullptr, PyObject* second = nullptr) const;
+  PyObject* operator()(PyObject* one = nullptr, PyObject* another = nullptr) const;
 
   // Borrowed; nullptr with an exception set: the package is not imported yet.
   PyObject* get() const;
@@ -27,8 +25,6 @@ class PythonObject {
   static PyObject* look_up(PyObject* names);
 
  private:
-  static inline PythonObject* first_ = nullptr;
-
   const char* const name_;
   PythonObject* const next_;
   PyObject* object_ = nullptr;

@@ -3,65 +3,52 @@
 namespace service_streamer::bindings {
 namespace {
 
-// A module that is or will be imported by other code.
-class Library {
- public:
-  explicit Library(const char* name) : name_(PyUnicode_InternFromString(name)) {}
+PyObject* loaded(PyObject* library) {
+  return PyDict_GetItem(PyImport_GetModuleDict(), library);
+}
 
-  // Once it is loaded, it stays.
-  bool is_loaded() {
-    if (!loaded_) loaded_ = module() != nullptr;
-    return loaded_;
-  }
-
-  // The member, which is kept in `found`; nullptr: the library is not loaded, or its import is under way.
-  PyObject* member(const char* name, PyObject*& found) const {
-    if (found != nullptr) return found;
-    PyObject* library = module();
-    if (library == nullptr || library == Py_None) return nullptr;
-    found = PyObject_GetAttrString(library, name);
-    if (found == nullptr) PyErr_Clear();
-    return found;
-  }
-
- private:
-  PyObject* module() const { return PyDict_GetItem(PyImport_GetModuleDict(), name_); }
-
-  PyObject* const name_;
-  bool loaded_ = false;
-};
-
-Library& torch() {
-  static Library library("torch");
-  return library;
+// Sets `found` once the library is imported.
+PyObject* find(PyObject* library, const char* name, PyObject*& found) {
+  if (found != nullptr) return found;
+  PyObject* module = loaded(library);
+  if (module == nullptr || module == Py_None) return nullptr;
+  found = PyObject_GetAttrString(module, name);
+  if (found == nullptr) PyErr_Clear();  // the import is under way
+  return found;
 }
 
 }  // namespace
 
 PyTypeObject* numpy_array_class() {
-  static const Library library("numpy");
+  static PyObject* library = PyUnicode_InternFromString("numpy");
   static PyObject* found = nullptr;
-  return reinterpret_cast<PyTypeObject*>(library.member("ndarray", found));
+  return reinterpret_cast<PyTypeObject*>(find(library, "ndarray", found));
 }
 
 PyTypeObject* torch_tensor_class() {
+  static PyObject* library = PyUnicode_InternFromString("torch");
   static PyObject* found = nullptr;
-  return reinterpret_cast<PyTypeObject*>(torch().member("Tensor", found));
+  return reinterpret_cast<PyTypeObject*>(find(library, "Tensor", found));
 }
 
 PyObject* asyncio_running_loop() {
-  static const Library library("asyncio.events");
+  static PyObject* library = PyUnicode_InternFromString("asyncio.events");
   static PyObject* found = nullptr;
-  return library.member("_get_running_loop", found);
+  return find(library, "_get_running_loop", found);
 }
 
 bool torch_is_loaded() {
-  return torch().is_loaded();
+  static PyObject* library = PyUnicode_InternFromString("torch");
+  static bool found = false;  // once it is, it stays
+  if (!found) found = loaded(library) != nullptr;
+  return found;
 }
 
 bool gevent_is_loaded() {
-  static Library library("gevent");
-  return library.is_loaded();
+  static PyObject* library = PyUnicode_InternFromString("gevent");
+  static bool found = false;
+  if (!found) found = loaded(library) != nullptr;
+  return found;
 }
 
 PyObject* import_member(const char* module, const char* name) {
