@@ -12,6 +12,8 @@ HEAD_TIMEOUT = 30.0  # s from the first byte of a head to its last; also from th
 SEND_TIMEOUT = 30.0  # s in which a client takes a part of what is written
 STATE = "service_streamer.connection"
 """the key of the connection in the state of a request"""
+PROBE = 0.05  # s from the first probe of a half-closed connection to the second; then longer
+_PROBE = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
 
 _READ = 64 << 10  # bytes at a time
 _READ_CHUNKS = 8 << 10  # the parser takes 6 µs for each chunk, and chunks may be tiny
@@ -22,6 +24,10 @@ class Connection(asyncio.BufferedProtocol):
     """Hands a connection on to uvicorn, whose own limits are few.
 
     The application calls `begin` and `end`. `check` ends a connection whose client is too slow.
+
+    A client that closes its sending half may wait for the answer, or it may have left: both look
+    the same until something is sent. So interim responses are sent, which clients of HTTP/1.1 skip.
+    They reset the connection of a client that has left.
 
     Args:
         open_ones: contains the connections that are open.
@@ -41,8 +47,10 @@ class Connection(asyncio.BufferedProtocol):
         self._open_ones = open_ones
         state = {**app_state, STATE: self}
         self._inner = H11Protocol(config, server_state, state, _loop)
-        self._time = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._is_answering = False
+        self._is_half_closed = False
         self._size = _READ
         self._waits_since: float | None = self._time()
         """for the rest of a head; None: it does not wait"""
@@ -59,6 +67,8 @@ class Connection(asyncio.BufferedProtocol):
         """Note that the request is answered."""
         self._is_answering = False
         self._size = _READ
+        if self._is_half_closed and self._inner.cycle.response_complete:  # it was the last one
+            self._transport.close()
 
     def check(self) -> None:
         """End the connection if its client is too slow."""
@@ -100,9 +110,30 @@ class Connection(asyncio.BufferedProtocol):
         except h11.LocalProtocolError:  # the rest of a body is invalid, and the answer has begun
             self._transport.abort()
 
-    def eof_received(self) -> None:
-        """Close the connection: a client that has closed its half counts as gone."""
-        self._inner.eof_received()
+    def eof_received(self) -> bool:
+        """Keep the connection while a request is answered whose client can be probed."""
+        if not self._can_probe():
+            return False
+        if not self._is_half_closed:
+            self._is_half_closed = True
+            self._probe(PROBE)
+        return True
+
+    def _can_probe(self) -> bool:
+        cycle = self._inner.cycle
+        return (
+            cycle is not None
+            and not cycle.more_body  # else the rest of the request never comes
+            and self._inner.conn.our_state is h11.SEND_RESPONSE
+            and self._inner.scope["http_version"] == "1.1"
+            and self._transport.get_extra_info("sslcontext") is None  # TLS has no halves
+            and not self._transport.is_closing()
+        )
+
+    def _probe(self, pause: float) -> None:
+        if self._can_probe():
+            self._transport.write(self._inner.conn.send(_PROBE))
+            self._loop.call_later(pause, self._probe, 4 * pause)
 
     def pause_writing(self) -> None:
         """Wait: the client is slow."""
