@@ -25,6 +25,7 @@ from .._errors import (
     CancelledError,
     QueueFull,
     RequestTimeout,
+    SerializationError,
     StreamerClosed,
     StreamerError,
     WorkerInitError,
@@ -125,6 +126,8 @@ def failure(error: BaseException) -> Failure:
     for kind, status, code in _TABLE:
         if issubclass(type(error), kind):
             return Failure(status, code, text_of(error) or kind.__name__, _pause(error, status))
+    if isinstance(error, SerializationError) and isinstance(error.__cause__, RecursionError):
+        return Failure(400, "INVALID_ARGUMENT", "the request is nested too deeply")
     known = issubclass(type(error), StreamerError)
     return Failure(500, "INTERNAL", text_of(error) if known else describe(error))
 

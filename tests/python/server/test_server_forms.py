@@ -332,6 +332,9 @@ def test_every_body_is_checked_and_may_begin_with_a_byte_order_mark(server_hubs)
     headers = {"Inference-Header-Content-Length": str(len(head))}
     assert app.ask("POST", "/v2/models/double/infer", head, headers).status == 200
     large = b'{"instances": ["' + b"x" * (1 << 20) + b'"]}'
+    deep = large.replace(b"]", b"," + b"[" * 900 + b"]" * 900 + b"]")
+    answer = app.ask("POST", "/v1/models/double:predict", deep)
+    assert (answer.status, "nested too deeply" in answer.json["error"]) == (400, True)
     for body in (large, BOM + large):
         assert app.ask("POST", "/v1/models/double:predict", body).status == 200
     body = large.replace(b'["x', b'[["x').replace(b'x"]', b'x"]]')

@@ -38,6 +38,8 @@ def main() -> None:
             parts = _JOBS[kind](text, *arguments)
         except InvalidInput as error:
             parts = [b"400", str(error).encode(errors="replace")]
+        except RecursionError:  # of pickle
+            parts = [b"400", b"the body is nested too deeply"]
         except Refused as error:
             parts = [str(error.status).encode(), str(error).encode()]
         else:
