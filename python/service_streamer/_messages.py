@@ -34,6 +34,12 @@ def wrong_option(message: str, kind: type[Exception] = ValueError) -> Exception:
     return kind(see(message, "a-wrong-value-of-an-option"))
 
 
+def is_wrong_argument(error: Exception) -> bool:
+    """Return True if the error tells that an argument of this package is wrong."""
+    anchors = ("wrong-value-of-an-option", "option-of-another-streamer", "cannot-be-called")
+    return str(error).endswith(anchors)
+
+
 def no_such_option(message: str) -> TypeError:
     """Return the error of an option that a class does not have; the message has the remedy."""
     return TypeError(see(message, "an-option-of-another-streamer"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from .._errors import StreamerError
-from .._messages import describe, is_missing_package
+from .._messages import describe, is_missing_package, is_wrong_argument
 from . import bench, ray_serve, redis_worker, serve, top, trace, tune
 from .logs import say
 from .options import CommandError
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if the
-        arguments are wrong, a package is missing or an address is unusable, 130 after Ctrl-C.
+        The exit code: 0 after a normal end, 1 if the streamer or its model has failed, 2 if an
+        argument is wrong, a package is missing or an address is unusable, 130 after Ctrl-C.
         `tune` has 3, too.
     """
     options = vars(_parser().parse_args(arguments))
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except (StreamerError, TypeError, ValueError, OSError, AttributeError) as error:
         say(describe(error), error=True)
-        return 1
+        return 2 if is_wrong_argument(error) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -141,7 +141,7 @@ def add_service_options(add: Add) -> None:
         type=float,
         help="most seconds for one batch; then its worker is killed",
     )
-    add("--drain-timeout", type=float, help="most seconds to answer accepted requests")
+    add("--drain-timeout", type=_seconds, help="most seconds to answer accepted requests")
     add(
         "--log-level",
         type=str.upper,
@@ -165,6 +165,13 @@ def add_service_options(add: Add) -> None:
     )
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0 seconds, not {text}")
+    return seconds
+
+
 def fill_in(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
     """Return options of a streamer, with defaults for those that are nowhere else.
 
@@ -183,14 +190,26 @@ def flag(option: str) -> str:
 
 
 def find(name: str) -> Any:
-    """Import the object that is named as ``module:attribute``."""
+    """Import the object that is named as ``module:attribute``.
+
+    Raises:
+        CommandError: there is no such module or attribute.
+    """
     module, _, path = name.partition(":")
     if not module or not path:
-        raise ValueError(f"the model must be given as module:attribute, not {name!r}")
+        raise CommandError(f"the model must be given as module:attribute, not {name!r}")
     look_in_working_folder()
-    found = importlib.import_module(module)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):  # it imports what is missing
+            raise
+        raise CommandError(f"{name}: {error}") from None
     for attribute in path.split("."):
-        found = getattr(found, attribute)
+        try:
+            found = getattr(found, attribute)
+        except AttributeError as error:
+            raise CommandError(f"{name}: {error}") from None
     return found
 
 

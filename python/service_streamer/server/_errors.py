@@ -6,6 +6,7 @@
     └── InvalidInput         the request cannot be run as it is; a model may raise it too
     StreamerError
     ├── InvalidOutput        the outputs of the model cannot be sent in the protocol
+    │   └── WrongForm        they can, in another form than the client has asked for
     ├── NotServing           the server is starting or stopping
     ├── NotAllowed           no request may do this
     ├── NotAuthenticated     the request has no token, or a wrong one
@@ -24,6 +25,7 @@ from .._errors import (
     CancelledError,
     QueueFull,
     RequestTimeout,
+    SerializationError,
     StreamerClosed,
     StreamerError,
     WorkerInitError,
@@ -31,6 +33,8 @@ from .._errors import (
 )
 from .._messages import describe, text_of
 from ..hub import ModelLoadError, UnknownModel
+
+STREAMS = "the model streams its outputs: ask /v1/models/NAME:stream, or ModelStreamInfer of gRPC"
 
 _LONGEST_PAUSE = 3600  # s until a client is to try again
 
@@ -52,6 +56,13 @@ class InvalidInput(ValueError):
 
 class InvalidOutput(StreamerError):
     """The outputs of the model cannot be sent in the protocol. The message names the tensor."""
+
+
+class WrongForm(InvalidOutput):
+    """The outputs of the model have no such form as the client asks for.
+
+    They have another one. The message says how a client asks for it.
+    """
 
 
 class NotServing(StreamerError):
@@ -93,6 +104,7 @@ class Failure:
 
 _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (InvalidInput, 400, "INVALID_ARGUMENT"),
+    (WrongForm, 400, "INVALID_ARGUMENT"),
     (NotAuthenticated, 401, "UNAUTHENTICATED"),
     (NotAllowed, 403, "PERMISSION_DENIED"),
     (UnknownModel, 404, "NOT_FOUND"),
@@ -114,6 +126,8 @@ def failure(error: BaseException) -> Failure:
     for kind, status, code in _TABLE:
         if issubclass(type(error), kind):
             return Failure(status, code, text_of(error) or kind.__name__, _pause(error, status))
+    if isinstance(error, SerializationError) and isinstance(error.__cause__, RecursionError):
+        return Failure(400, "INVALID_ARGUMENT", "the request is nested too deeply")
     known = issubclass(type(error), StreamerError)
     return Failure(500, "INTERNAL", text_of(error) if known else describe(error))
 

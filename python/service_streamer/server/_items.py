@@ -25,6 +25,8 @@ class Items:
     """Items that are already converted for their model."""
 
     items: list[Any]
+    rank: int = 0
+    """as `rank_of`"""
 
 
 def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = None) -> list[Any]:
@@ -80,27 +82,44 @@ def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = Non
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+def rank_of(inputs: Sequence[Tensor], specs: Specs) -> int:
+    """Return the rank of inputs with one value for each item, if it is not that of the model.
+
+    The outputs get it, too. 0: the inputs have the declared ranks.
+    """
+    for tensor in inputs:
+        rank = len(tensor.shape)
+        if specs:
+            other = rank != 1 + len(specs[tensor.name].shape)
+        else:
+            other = _is_column_of_text(tensor)
+        if other:
+            return rank
+    return 0
+
+
 def items_of_instances(
     instances: list[Any] | Items, specs: Specs, structure: str | None = None
-) -> list[Any]:
+) -> Items:
     """Return the items of a request in JSON. Without declared inputs, these are the instances.
 
     Raises:
         InvalidInput: an instance does not fit what is declared.
     """
     if isinstance(instances, Items):
-        return instances.items
+        return instances
     if len(instances) > MAX_ROWS:
         raise InvalidInput(
             f"the request has {len(instances)} items, at most {MAX_ROWS}: send several requests"
         )
     if not specs or not instances:
-        return instances
+        return Items(instances)
     if len(specs) == 1:
         (name,) = specs
         if all(type(each) is dict and each.keys() == {name} for each in instances):
             instances = [each[name] for each in instances]
-        return items_of([_column(name, specs[name], instances)], specs, structure)
+        columns = [_column(name, specs[name], instances)]
+        return Items(items_of(columns, specs, structure), rank_of(columns, specs))
     for each in instances:
         if type(each) is not dict or each.keys() != specs.keys():
             raise InvalidInput(f"each instance must be an object with the fields "
@@ -108,7 +127,7 @@ def items_of_instances(
     columns = [
         _column(name, spec, [each[name] for each in instances]) for name, spec in specs.items()
     ]
-    return items_of(columns, specs, structure)
+    return Items(items_of(columns, specs, structure), rank_of(columns, specs))
 
 
 def _in_order(inputs: Sequence[Tensor], specs: Specs) -> Sequence[Tensor]:
@@ -128,10 +147,28 @@ def _in_order(inputs: Sequence[Tensor], specs: Specs) -> Sequence[Tensor]:
         if tensor.datatype != datatype:
             raise InvalidInput(f"input {name!r} must be {datatype}, not {tensor.datatype}")
         if not fits(tensor.shape, spec):
-            raise InvalidInput(
-                f"input {name!r} must have the shape {[-1, *spec.shape]}, not {list(tensor.shape)}"
-            )
+            named[name] = _reshaped(tensor, spec)
     return [named[name] for name in specs]
+
+
+def _reshaped(tensor: Tensor, spec: TensorSpec) -> Tensor:
+    """Return a tensor with one value for each item in its declared shape.
+
+    Clients send [N] for [N, 1], as the examples of TensorFlow Serving do, or [N, 1] for [N], as
+    MLServer's codecs do.
+    """
+    shape = tensor.shape
+    if not shape or (spec.shape, shape[1:]) not in (((), (1,)), ((1,), ())):
+        raise InvalidInput(
+            f"input {tensor.name!r} must have the shape {[-1, *spec.shape]}, not {list(shape)}"
+        )
+    array = tensor.array.reshape(shape[0], *spec.shape)
+    return Tensor(tensor.name, tensor.datatype, array)
+
+
+def _is_column_of_text(tensor: Tensor) -> bool:
+    """Return True if a client says that each row, of shape [1], is one text."""
+    return tensor.is_text and tensor.datatype == "BYTES" and tensor.shape[1:] == (1,)
 
 
 def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
@@ -144,7 +181,7 @@ def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
 def _rows(tensor: Tensor, spec: TensorSpec | None, native: bool) -> list[Any]:
     array = tensor.array
     if tensor.datatype == "BYTES":
-        return _text_rows(tensor, spec is None or spec.datatype == "STRING")
+        return _text_rows(tensor, spec)
     if native and tensor.datatype == "BF16":
         import torch
 
@@ -156,8 +193,9 @@ def _rows(tensor: Tensor, spec: TensorSpec | None, native: bool) -> list[Any]:
     return [array[0]] if len(array) == 1 else list(array)
 
 
-def _text_rows(tensor: Tensor, as_text: bool) -> list[Any]:
+def _text_rows(tensor: Tensor, spec: TensorSpec | None) -> list[Any]:
     """Return the rows of BYTES, with str or bytes objects."""
+    as_text = spec is None or spec.datatype == "STRING"
     flat = tensor.array.reshape(-1).tolist()
     try:
         if as_text:
@@ -169,7 +207,7 @@ def _text_rows(tensor: Tensor, as_text: bool) -> list[Any]:
             f"input {shown(tensor.name)} is not UTF-8; a model that takes bytes declares the input "
             "as BYTES"
         ) from None
-    if len(tensor.shape) == 1:
+    if len(tensor.shape) == 1 or (spec is None and _is_column_of_text(tensor)):
         return flat
     return list(np.array(flat, object).reshape(tensor.shape))
 

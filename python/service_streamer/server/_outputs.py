@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..hub import TensorSpec
 from ._datatypes import DTYPES, PRECISIONS, Array, DoesNotFit, convert, datatype_of
-from ._errors import InvalidOutput
+from ._errors import STREAMS, InvalidOutput, WrongForm
 from ._items import Specs, fits
 from ._tensors import Tensor, shown
 
@@ -20,17 +20,25 @@ OUTPUT = "output"
 
 _TEXTS = (str, bytes, bytearray, memoryview)
 
+_AS_VALUES = "ask /v1/models/NAME:predict, which sends values as they are"
+_ONE = f"send one item in a request, or {_AS_VALUES}"
+
 Typed = tuple[Array, str]
 """an array and its datatype; "": the protocol has none"""
 
 
-def tensors_of(outputs: Any, specs: Specs) -> dict[str, Tensor]:
+class _NoTensor(DoesNotFit):
+    """The outputs cannot be a tensor. They may be values of JSON."""
+
+
+def tensors_of(outputs: Any, specs: Specs, rank: int = 0) -> dict[str, Tensor]:
     """Return the outputs of a request as tensors by name.
 
     Args:
         outputs: one output per item, in a list, or in an array or tensor. A dict or tuple for each
             item has several named outputs.
         specs: the declared outputs of the model; empty: it declares none.
+        rank: of the outputs with one value for each item, as `rank_of`.
 
     Raises:
         InvalidOutput: the outputs cannot be tensors, or do not fit what is declared.
@@ -40,7 +48,40 @@ def tensors_of(outputs: Any, specs: Specs) -> dict[str, Tensor]:
         raise InvalidOutput(
             f"the model declares the outputs {list(specs)}, but it returned {list(columns)}"
         )
-    return {name: _tensor(name, rows, specs.get(name)) for name, rows in columns.items()}
+    found = {name: _tensor(name, rows, specs.get(name)) for name, rows in columns.items()}
+    if rank:
+        for tensor in found.values():
+            if tensor.shape[1:] in ((), (1,)):
+                tensor.array = tensor.array.reshape(-1, *(1,) * (rank - 1))
+    return found
+
+
+def values_of(outputs: Any, rank: int) -> Any:
+    """Return outputs that are values of JSON. Those with one value for each item get this rank.
+
+    Args:
+        outputs: as for `tensors_of`.
+        rank: as `rank_of`.
+    """
+    if isinstance(outputs, Mapping):  # arrays by name
+        return {name: values_of(each, rank) for name, each in outputs.items()}
+    if hasattr(outputs, "shape"):
+        is_one = tuple(outputs.shape[1:]) in ((), (1,))
+        return outputs.reshape(-1, *(1,) * (rank - 1)) if is_one else outputs
+    if isinstance(outputs, tuple) and all(hasattr(each, "shape") for each in outputs):
+        return tuple(values_of(each, rank) for each in outputs)
+    return [_value_of(each, rank) for each in outputs]
+
+
+def _value_of(row: Any, rank: int) -> Any:
+    if isinstance(row, Mapping):
+        return {name: _value_of(each, rank) for name, each in row.items()}
+    shape = getattr(row, "shape", None)
+    if rank == 1:
+        is_one = len(row) == 1 if isinstance(row, list) else shape is not None and shape == (1,)
+        return row[0] if is_one else row
+    is_one = row is None or shape == () or isinstance(row, (*_TEXTS, int, float))
+    return [row] if is_one else row
 
 
 # ----------------------------------------------------------------------- columns
@@ -75,7 +116,7 @@ def _check_alike(outputs: Sequence[Any], kind: Any, keys: Any, what: str) -> Non
     for row in outputs:
         same = isinstance(row, kind) and len(row) == len(keys)
         if not same or (kind is Mapping and row.keys() != keys):
-            raise InvalidOutput(f"the outputs of the items have different {what}")
+            raise WrongForm(f"the outputs of the items have different {what}: {_ONE}")
 
 
 def _name_of_one(specs: Specs) -> str:
@@ -98,9 +139,17 @@ def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
         if not (wanted or datatype):
             raise DoesNotFit(f"has the dtype {array.dtype}, which the protocol does not have")
         return Tensor(name, wanted or datatype, convert(array, datatype, wanted or datatype))
+    except _NoTensor as error:
+        raise WrongForm(f"output {name!r} of the model {error}: {_AS_VALUES}") from None
     except DoesNotFit as error:
         raise InvalidOutput(f"output {name!r} of the model {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:  # of numpy or torch
+        shapes = set() if _is_array(rows) else {tuple(e.shape) for e in rows if _is_array(e)}
+        if len(shapes) > 1:
+            some = ", ".join(str(list(each)) for each in sorted(shapes)[:2])
+            raise WrongForm(
+                f"output {name!r} of the model has rows of the shapes {some}: {_ONE}"
+            ) from None
         raise InvalidOutput(f"output {name!r} of the model is no tensor: {error}") from None
 
 
@@ -127,8 +176,10 @@ def _typed(value: Any) -> Typed:
         return array.astype(object), "BYTES"
     if kind != "O":
         return array, datatype_of(array.dtype) or ""
+    if isinstance(value, Iterator):
+        raise WrongForm(STREAMS)
     if not _is_array(value):
-        raise DoesNotFit(f"has {shown(value)}, which is neither a number nor text")
+        raise _NoTensor(f"has {shown(value)}, which is neither a number nor text")
     return _listed(array.reshape(-1).tolist(), list(array.shape), "")
 
 
@@ -169,7 +220,7 @@ def _flat(rows: Iterable[Any]) -> tuple[list[Any], list[int]]:
     while flat and isinstance(flat[0], (list, tuple)):
         lengths = {len(each) if isinstance(each, (list, tuple)) else -1 for each in flat}
         if len(lengths) != 1:
-            raise ValueError("the lists of one level differ in length")
+            raise _NoTensor("has lists of different lengths in one list")
         shape.append(lengths.pop())
         if len(shape) > 32:
             raise ValueError("the lists are nested more than 32 times")

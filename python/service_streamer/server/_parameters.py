@@ -100,4 +100,6 @@ def check_unload_parameters(names: Iterable[str]) -> None:
     """
     for name in names:
         if name != "unload_dependents":
-            raise InvalidInput(f"the parameter {shown(name)} is not supported")
+            raise InvalidInput(
+                f"the parameter {shown(name)} is not supported; supported is unload_dependents"
+            )

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__, _options
 from .._errors import RequestTimeout
 from .._messages import text_of
-from ..hub import ModelHandle, ModelHub, ModelStatus, UnknownModel
+from ..hub import ModelHandle, ModelHub, ModelSpec, ModelStatus, UnknownModel
 from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
-from ._items import Items, Specs, items_of, items_of_instances
-from ._outputs import tensors_of
+from ._items import Items, Specs, items_of, items_of_instances, rank_of
+from ._outputs import tensors_of, values_of
 from ._requests import (
     DEFAULTS,
     NAME,
@@ -75,7 +75,7 @@ class Service:
         items = items_of(request.inputs, spec.inputs, handle.item_structure)
         number = handle.version
         outputs = await self._run(handle, items, options)
-        return _response(request, number, outputs, spec.outputs)
+        return _response(request, number, outputs, spec)
 
     async def infer_stream(
         self, request: InferRequest, options: CallOptions
@@ -93,22 +93,24 @@ class Service:
         number = handle.version
         async with await self._stream(handle, items[0], options) as pieces:
             async for piece in pieces:
-                yield _response(request, number, [piece], spec.outputs)
+                yield _response(request, number, [piece], spec)
 
     def predict(
         self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
     ) -> Awaitable[Any]:
         """Run a request whose items are values of JSON. Await one output per item."""
         handle = self.handle(model, version)
-        items = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
-        return self._run(handle, items, options)
+        found = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
+        outputs = self._run(handle, found.items, options)
+        return _of_rank(outputs, found.rank) if found.rank else outputs
 
     async def stream(
         self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
     ) -> AsyncStream:
         """Send one item, a value of JSON. Return an asynchronous iterator of its outputs."""
         handle = self.handle(model, version)
-        (item,) = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
+        found = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
+        (item,) = found.items
         return await self._stream(handle, item, options)
 
     # -------------------------------------------------------------- health and facts
@@ -246,13 +248,17 @@ async def _of_native(outputs: Awaitable[Any]) -> Any:
         raise InvalidInput(text_of(error)) from error
 
 
+async def _of_rank(outputs: Awaitable[Any], rank: int) -> Any:
+    return values_of(await outputs, rank)
+
+
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not timeout >= 0:
         raise InvalidInput(f"the timeout must be at least 0 seconds, not {timeout}")
 
 
-def _response(request: InferRequest, version: int, outputs: Any, specs: Specs) -> InferResponse:
-    tensors = tensors_of(outputs, specs)
+def _response(request: InferRequest, version: int, outputs: Any, spec: ModelSpec) -> InferResponse:
+    tensors = tensors_of(outputs, spec.outputs, rank_of(request.inputs, spec.inputs))
     if request.outputs is None:
         wanted = list(tensors.values())
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import reprlib
 import struct
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ._datatypes import DTYPES, Array
-from ._errors import InvalidInput, InvalidOutput
+from ._errors import InvalidInput, InvalidOutput, WrongForm
 
 _JSON_TYPES: dict[str, set[type]] = {
     "b": {bool},
     "i": {int},
     "u": {int},
-    "f": {int, float},
+    "f": {int, float, type(None)},  # null is NaN
     "O": {str, bytes},
 }
 _repr = reprlib.Repr()
@@ -41,6 +42,8 @@ class Tensor:
     datatype: str
     array: Array
     """of the dtype of the datatype. The elements of BYTES are str or bytes objects"""
+    is_text: bool = False
+    """the client says that a row has one text, also if its shape is [1]"""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -151,7 +154,10 @@ def flatten(name: str, data: list[Any]) -> tuple[list[Any], list[int]]:
     while data and type(data[0]) is list:
         lengths = set(map(len, data)) if set(map(type, data)) == {list} else set()
         if len(lengths) != 1:
-            raise InvalidInput(f"input {shown(name)}: the lists of one level differ in length")
+            raise InvalidInput(
+                f"input {shown(name)}: the lists of one level differ in length: pad them, or send "
+                "a request for each length"
+            )
         shape.append(lengths.pop())
         if len(shape) > 32:
             raise InvalidInput(f"input {shown(name)}: the lists are nested more than 32 times")
@@ -174,12 +180,14 @@ def from_flat(name: str, datatype: str, flat: list[Any], declared: str = "") -> 
     dtype = DTYPES[datatype]
     if datatype == "BF16":
         raise InvalidInput(f"input {shown(name)}: BF16 has no JSON form; send binary data")
-    allowed = _JSON_TYPES[dtype.kind]
-    if not allowed.issuperset(map(type, flat)):
+    allowed, found = _JSON_TYPES[dtype.kind], set(map(type, flat))
+    if not found <= allowed:
         wrong = next(each for each in flat if type(each) not in allowed)
         raise InvalidInput(
             f"input {shown(name)}: {shown(wrong)} is not a value of {declared or datatype}"
         )
+    if type(None) in found:
+        flat = [math.nan if each is None else each for each in flat]
     try:
         if dtype.kind == "f":  # numpy makes an infinity of a number that is too large
             array: Array = np.empty(len(flat), dtype)
@@ -196,15 +204,16 @@ def to_json(tensor: Tensor) -> list[Any]:
     """Return the elements of a tensor as a flat list for JSON.
 
     Raises:
-        InvalidOutput: a bytes object is not UTF-8, or the datatype has no JSON form.
+        InvalidOutput: a text has surrogates.
+        WrongForm: a bytes object is not UTF-8, or the datatype has no JSON form.
     """
     if tensor.datatype == "BF16":
-        raise InvalidOutput(f"output {tensor.name!r}: BF16 has no JSON form; ask for binary data")
+        raise WrongForm(f"output {tensor.name!r}: BF16 has no JSON form; ask for binary data")
     if tensor.datatype == "BYTES":
         try:
             return [each.decode() for each in encoded(tensor)]
         except UnicodeDecodeError:
-            raise InvalidOutput(
+            raise WrongForm(
                 f"output {tensor.name!r}: its bytes are not UTF-8; ask for binary data"
             ) from None
     return tensor.array.reshape(-1).tolist()  # type: ignore[no-any-return]

@@ -2,7 +2,9 @@
 
 import http.client
 import json
+import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -158,6 +160,51 @@ def test_the_monitor_is_not_ready_from_the_signal_on(
     assert connection.getresponse().status == 200
     assert service.wait() == 0
     gate.close()
+
+
+@pytest.fixture
+def idle():
+    """Opens many connections, which are closed after the test."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+    made = []
+
+    def connect(port, count):
+        made.extend(socket.create_connection(("127.0.0.1", port), LONG) for _ in range(count))
+        return made
+
+    yield connect
+    for each in made:
+        each.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+def test_idle_connections_and_exhausted_descriptors_are_survived(serve_hub, asked, idle):
+    service, port = serve_hub()
+    pid = service.process.pid
+
+    def count():
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    path, value, answer = "/v1/models/times:predict", {"instances": [2]}, b'{"predictions":[6]}'
+    kept = asked(port, path, value)
+    assert kept.getresponse().read() == answer
+    used = count()
+    for room in (None, 50):
+        if room is not None:
+            most = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + room, most))
+        made = idle(port, 200 if room else 1000)
+        # one more is in reserve, to refuse connections with
+        eventually(lambda room=room: count() >= used + (room or 1000) - 1)
+        kept.request("POST", path, json.dumps(value))
+        assert kept.getresponse().read() == answer
+        if room is None:
+            assert asked(port, path, value).getresponse().read() == answer
+        while made:
+            made.pop().close()
+        eventually(lambda: count() < used + 10)
+        assert asked(port, path, value).getresponse().read() == answer
 
 
 @pytest.fixture
@@ -320,6 +367,9 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
             "must be HOST:PORT, such as 127.0.0.1:9000, not '9000'; or unix",
         ),
         (["process_models:Model"], "give the --address"),
+        (["no_such_module:hub", "--http", "127.0.0.1:0"], "No module named 'no_such_module'"),
+        (["hub_models:nothing", "--http", "127.0.0.1:0"], "has no attribute 'nothing'"),
+        (["{}", "--http", "127.0.0.1:0", "--drain-timeout", "nan"], "must be at least 0 seconds"),
         (["nothere", "--http", "127.0.0.1:0"], "no folder 'nothere', and a model must be given as"),
     ],
 )

@@ -10,7 +10,7 @@ pytest.importorskip("server_protocols")
 from http_servers import App
 from server_protocols import V2, Failed, InEvents, InGrpcStream, InTfServing
 
-from service_streamer import QueueFull, StreamerError, WorkerLost
+from service_streamer import QueueFull, SerializationError, StreamerError, WorkerLost
 from service_streamer._future import run_callback
 from service_streamer._messages import describe, text_of
 from service_streamer._processes.init_failure import InitFailure
@@ -126,6 +126,13 @@ def test_the_time_to_try_again_is_always_one_that_clients_can_read(server_hubs):
             seconds.append(int(answer.headers["retry-after"]))
     assert all(1 <= each <= 3600 for each in seconds)
     assert failure(QueueFull("full", 2.5)).retry_after == 3
+
+
+def test_an_item_that_is_nested_too_deeply_for_a_worker_process_is_refused():
+    error = SerializationError("item 0 cannot be pickled")
+    assert failure(error).status == 500
+    error.__cause__ = RecursionError()
+    assert (failure(error).status, failure(error).code) == (400, "INVALID_ARGUMENT")
 
 
 def test_a_model_that_cannot_be_loaded_has_a_reason_without_a_text(server_hubs):

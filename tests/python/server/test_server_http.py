@@ -1,6 +1,9 @@
 """The server at a port: what goes wrong between it and its clients."""
 
 import json
+import re
+import socket
+import struct
 import threading
 
 import pytest
@@ -45,21 +48,67 @@ def test_requests_share_a_batch(http_servers, server_gate, send):
     assert [len(each) for each in server_gate.batches] == [1, 8]
 
 
+def reset(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def close_halves(connection):
+    connection.shutdown(socket.SHUT_WR)
+    assert connection.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"  # the server looks for it
+    connection.close()
+
+
+@pytest.mark.parametrize("leave", [socket.socket.close, reset, close_halves])
 def test_the_model_never_runs_the_request_of_a_client_that_has_gone(
-    http_servers, server_gate, send
+    http_servers, server_gate, send, leave
 ):
     server = http_servers(gated(server_gate))
     held = send(server, PREDICT, ONE)
     server_gate.wait_entered()
     gone = send(server, PREDICT, {"instances": ["never"]})
     eventually(lambda: stats(server).queued_requests == 1)
-    gone.close()
+    leave(gone)
     eventually(lambda: stats(server).cancelled == 1)
     assert stats(server).queued_requests == 0
     server_gate.open()
     assert status_of(held) == 200
     assert server.ask("POST", PREDICT, ONE).json == {"predictions": [2]}
     assert server_gate.batches == [[1], [1]]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_that_closes_its_sending_half_gets_its_answers(
+    http_servers, server_gate, send, count, monkeypatch
+):
+    monkeypatch.setattr(_connection, "PROBE", 1e-4)
+    server = http_servers(gated(server_gate))
+    body = b'{"instances": [1]}'
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n" % PREDICT.encode()
+    connection = send.open(server, (head + body) * count)
+    server_gate.wait_entered()
+    connection.shutdown(socket.SHUT_WR)
+    with connection.makefile("rb") as file:
+        if count == 1:
+            for _ in range(3):
+                assert file.readline() + file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        server_gate.open()
+        text = file.read()  # until the server closes the connection
+    answers = [b"HTTP/1.1 200 OK", b'{"predictions":[2]}'] * count
+    assert re.findall(rb"HTTP/1.1 200 OK|\{.*?\}", text) == answers
+    eventually(lambda: not server.connections)
+
+
+def test_a_client_of_http_1_0_that_closes_its_sending_half_counts_as_gone(
+    http_servers, server_gate, send
+):
+    server = http_servers(gated(server_gate))
+    body = b'{"instances": [1]}'
+    head = b"POST %b HTTP/1.0\r\nContent-Length: 18\r\n\r\n" % PREDICT.encode()
+    connection = send.open(server, head + body)
+    server_gate.wait_entered()
+    connection.shutdown(socket.SHUT_WR)
+    assert connection.recv(1) == b""  # it may not be sent what would tell
 
 
 def test_a_deadline_ends_a_request_with_504(http_servers, server_gate):

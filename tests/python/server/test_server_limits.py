@@ -1,6 +1,7 @@
 """The limits of the server: what clients send that is too much, too slow or odd."""
 
 import asyncio
+import re
 import threading
 
 import pytest
@@ -161,10 +162,24 @@ def test_a_client_that_does_not_read_gets_no_further_answers(http_servers, send,
     assert len(answered) < 20
 
 
-def test_the_answer_to_head_has_no_body(http_servers, send):
-    head = b"HEAD /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with send.open(http_servers(), head).makefile("rb") as file:
-        assert file.read().endswith(b"\r\n\r\n")
+def test_the_answer_to_head_is_that_to_get_without_its_body(http_servers, send):
+    server = http_servers()
+
+    def answer(method, path):
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        with send.open(server, head.encode()).makefile("rb") as file:
+            head, _, body = file.read().partition(b"\r\n\r\n")
+        return re.sub(rb"\r\ndate: .*", b"", head), body
+
+    for path in (
+        "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/double", "/v2/models/none",
+        "/v2/models/double/versions/1", "/v2/models/double/ready", "/v2/repository/index",
+        "/v1/models/double", "/v1/models/double/metadata", "/v1/models/double:predict", "/none",
+    ):  # fmt: skip
+        (head, body), found = answer("GET", path), answer("HEAD", path)
+        assert body
+        assert (path, *found) == (path, head, b"")
+    assert server.ask("POST", "/v2").headers["allow"] == "GET, HEAD"
 
 
 def test_the_text_of_an_error_that_is_not_unicode_can_be_sent():

@@ -73,7 +73,7 @@ def test_an_array_is_a_view_of_the_bytes_where_they_are_aligned():
         ("FP32", [True], [1], "shape must be a list of ints"),
         ("FP32", [1], None, "data must be a list, not None"),
         ("FP32", [1], ["1.5"], "'1.5' is not a value of FP32"),
-        ("FP32", [1], [None], "None is not a value of FP32"),
+        ("INT8", [1], [None], "None is not a value of INT8"),
         ("FP32", [1], [1e300], "out of the range of FP32"),
         ("INT8", [1], [300], "out of the range of INT8"),
         ("UINT8", [1], [-1], "out of the range of UINT8"),
@@ -112,7 +112,7 @@ def test_wrong_bytes_are_refused_by_the_name_of_the_tensor(datatype, shape, data
     [
         ({"b": [1]}, "unknown input 'b'; the inputs are a"),
         ({}, "no inputs"),
-        ({"a": [[1]]}, r"input 'a' must have the shape \[-1\], not \[1, 1\]"),
+        ({"a": [[1, 2]]}, r"input 'a' must have the shape \[-1\], not \[1, 2\]"),
         ({"a": np.array([1], "i4")}, "input 'a' must be INT64, not INT32"),
         ({"a": []}, r"input 'a': shape \[0\] has no rows"),
     ],
@@ -180,7 +180,7 @@ def test_outputs_become_tensors(outputs, named):
     ("outputs", "complaint"),
     [
         ([None], "output 'y' of the model has None"),
-        ([[1.0], [1.0, 2.0]], "output 'y' of the model is no tensor"),
+        ([[1.0], [1.0, 2.0]], "output 'y' of the model has lists of different lengths"),
         ([["a"]], r"output 'y' of the model must have the shape \[-1\], not \[1, 1\]"),
         (["a"], "output 'y' of the model must be FP32, not BYTES"),
         ([{"z": 1.0}], r"declares the outputs \['y'\], but it returned \['z'\]"),

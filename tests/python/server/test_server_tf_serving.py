@@ -1,7 +1,5 @@
 """The routes of TensorFlow Serving, asked without a socket."""
 
-import base64
-
 import pytest
 
 pytest.importorskip("http_servers")
@@ -30,8 +28,8 @@ def test_instances_become_predictions(app, path):
         ("upper", {"instances": []}, {"predictions": []}),
         ("means", {"instances": [[[1, 2], [3, 4]]]}, {"predictions": [2.5]}),
         ("means", {"instances": [{"image": [[1], [3]]}]}, {"predictions": [2.0]}),
-        ("sizes", {"instances": [{"b64": base64.b64encode(b"\xff\0").decode()}]},
-         {"predictions": [2]}),
+        *(("sizes", {"instances": [{"b64": each}]}, {"predictions": [size]})
+          for size, each in ((0, ""), (1, "AA=="), (1, "AA"), (2, "AAA="), (2, "AAA"))),
     ],
 )  # fmt: skip
 def test_both_forms_of_tensorflow_serving(app, model, body, expected):
@@ -50,7 +48,10 @@ def test_both_forms_of_tensorflow_serving(app, model, body, expected):
         ("sums", {"instances": [{"a": 1, "b": "x"}]}, "input 'b': 'x' is not a value of INT64"),
         ("texts", {"instances": [5]}, "input 'text': 5 is not a value of STRING"),
         ("means", {"instances": [[[1]]]}, "input 'image' must have the shape [-1, 2, -1]"),
-        ("sizes", {"instances": [{"b64": "?"}]}, "is not base64"),
+        *(
+            ("sizes", {"instances": [{"b64": each}]}, "is not base64")
+            for each in ("?", "A", "AAAAA", "A=A", "é", 5, None, ["AA"])
+        ),
     ],
 )
 def test_wrong_instances_are_refused_with_their_reason(app, model, body, complaint):
@@ -65,6 +66,31 @@ def test_the_status_of_a_model(app):
     (status,) = app.ask("GET", "/v1/models/fails/versions/1").json["model_version_status"]
     assert (status["state"], status["status"]["error_code"]) == ("AVAILABLE", "OK")
     assert app.ask("GET", "/v1/models/none").status == 404
+
+
+@pytest.mark.parametrize("path", ["", "/versions/1"])
+def test_the_metadata_of_a_model_are_those_of_tensorflow_serving(app, path):
+    def told(name, dtype, *sizes):
+        dims = [{"size": size, "name": ""} for size in sizes]
+        shape = {"dim": dims, "unknown_rank": False}
+        return {name: {"dtype": dtype, "tensor_shape": shape, "name": name}}
+
+    for model, inputs, outputs in (
+        ("means", told("image", "DT_FLOAT", "-1", "2", "-1"), told("mean", "DT_FLOAT", "-1")),
+        ("sums", told("a", "DT_INT64", "-1") | told("b", "DT_INT64", "-1"),
+         told("sum", "DT_INT64", "-1") | told("text", "DT_STRING", "-1")),
+        ("double", {}, {}),
+    ):  # fmt: skip
+        answer = app.ask("GET", f"/v1/models/{model}{path}/metadata").json
+        assert answer["model_spec"] == {"name": model, "signature_name": "", "version": "1"}
+        method = "tensorflow/serving/predict"
+        signature = {"inputs": inputs, "outputs": outputs, "method_name": method}
+        assert answer["metadata"] == {
+            "signature_def": {"signature_def": {"serving_default": signature}}
+        }
+    for wrong in ("/v1/models/none", "/v1/models/double/versions/2", "/v1/models/double:predict"):
+        assert app.ask("GET", f"{wrong}/metadata").status == 404
+    assert app.ask("POST", f"/v1/models/double{path}/metadata").status == 405
 
 
 def test_the_header_of_the_caller_chooses_the_version_of_a_canary(tmp_path):

@@ -91,7 +91,7 @@ def value_of(value, is_text):
         return base64.b64decode(value["b64"])
     if is_text:
         return value.encode()
-    return float("inf") if value is None else value
+    return value
 
 
 class InGrpc:

@@ -109,7 +109,7 @@ def test_a_wrong_sample_is_refused(tune, tmp_path, text, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_model", "50ms"], "tune_models:no_such_model: AttributeError"),
+        (["no_such_model", "50ms"], "tune_models:no_such_model: module 'tune_models' has no"),
         (["fast", "50ms", "--trials", "0"], "--trials must be at least 1, not 0"),
         (["fast", "50ms", "--seconds", "0"], "--seconds must be a number above 0, not 0"),
         (["fast", "50ms", "--seconds", "nan"], "--seconds must be a number above 0, not nan"),

@@ -28,7 +28,7 @@ from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
 from ..bench.results import percentile
 from ..bench.targets import Settings as TargetSettings
 from ..bench.targets import Target, one_line
-from ..options import find
+from ..options import CommandError, find
 
 _WARM_UP = 0.25  # of the measured time
 _REQUESTS_IN_TURN = 5  # of one client: the least time of a load
@@ -134,6 +134,8 @@ class _Trial:
     def _python(self, settings: Settings) -> BaseStreamer:
         try:
             source = find(self._job.model)
+        except CommandError as error:
+            raise ModelNotFoundError(str(error)) from None
         except Exception as error:
             raise ModelNotFoundError(f"{self._job.model}: {one_line(error)}") from None
         return Streamer(

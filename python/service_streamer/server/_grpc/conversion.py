@@ -94,6 +94,14 @@ def _headers(context: Any) -> dict[bytes, bytes]:
 def _inputs(message: Any) -> list[Tensor]:
     if len(message.inputs) > MAX_INPUTS:
         raise InvalidInput(f"the request has {len(message.inputs)} inputs, at most {MAX_INPUTS}")
+    inputs = _tensors(message)
+    for tensor, each in zip(inputs, message.inputs, strict=True):
+        if each.parameters:
+            tensor.is_text = _given(each).get("content_type") == "str"
+    return inputs
+
+
+def _tensors(message: Any) -> list[Tensor]:
     raw = message.raw_input_contents
     if not raw:
         return [_from_contents(each) for each in message.inputs]

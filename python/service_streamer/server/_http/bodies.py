@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .._tensors import shown
 from .messages import HEADER_LENGTH, Disconnected, Refused
 
 BODY_LIMIT = 64 << 20  # bytes
@@ -46,7 +47,9 @@ class Bodies:
         if json.isdigit() and int(json[:20]) > self._json_limit:
             self.check_size(int(json[:20]), {})
         if length is not None:
-            self.check_size(int(length), headers)
+            if not length.isdigit():
+                raise Refused(400, f"the length of the body is no number: {shown(length)}", _CLOSE)
+            self.check_size(int(length[:20]), headers)
 
     def check_size(self, size: int, headers: Mapping[bytes, bytes]) -> None:
         """Raise Refused if a body is too large."""

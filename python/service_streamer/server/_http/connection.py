@@ -13,6 +13,9 @@ from .parser import Parser
 
 HEAD_TIMEOUT = 30.0  # s from the first byte of a head to its last; also from the connection to it
 SEND_TIMEOUT = 30.0  # s in which a client takes a part of what is written
+PROBE = 0.05  # s from the first probe of a half-closed connection to the second; then longer
+_PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
 _READ = 256 << 10  # bytes at a time
 _READ_CHUNKS = 32 << 10  # for chunks may be tiny, and each takes a microsecond
 _buffer = memoryview(bytearray(_READ))  # what is in it is parsed before the next read of anyone
@@ -23,6 +26,10 @@ class Connection(asyncio.BufferedProtocol):
 
     The application calls `begin` and `end`, and `frame` before each message that it sends. `check`
     ends a connection whose client is too slow.
+
+    A client that closes its sending half may wait for the answer, or it may have left: both look
+    the same until something is sent. So interim responses are sent, which clients of HTTP/1.1 skip.
+    They reset the connection of a client that has left.
 
     Args:
         open_ones: contains the connections that are open.
@@ -44,8 +51,11 @@ class Connection(asyncio.BufferedProtocol):
         state = {**app_state, CONNECTION: self}
         self._inner = HttpToolsProtocol(config, server_state, state, _loop)
         self._inner.parser = Parser(self._inner)
-        self._time = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._is_answering = False
+        self._answer_has_begun = False
+        self._is_half_closed = False
         self._client_has_gone: Callable[[], None] | None = None
         self._size = _READ
         self._waits_since: float | None = self._time()
@@ -58,6 +68,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_answering = True
         self._waits_since = None
         self._size = _READ_CHUNKS if is_chunked else _READ
+        if self._is_half_closed:
+            self._probe(PROBE)
 
     def when_client_goes(self, call: Callable[[], None] | None) -> None:
         """Call a function if the client goes before the request is answered."""
@@ -69,9 +81,10 @@ class Connection(asyncio.BufferedProtocol):
         HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body.
         It keeps a connection only if both sides say so.
         """
-        if scope["http_version"] != "1.0":
-            return message
+        self._answer_has_begun = True
         cycle = self._inner.cycle
+        if scope["http_version"] != "1.0" or cycle.scope is not scope:  # one more is here already
+            return message
         if message["type"] == "http.response.body":
             if self._ends_with_body:
                 cycle.expected_content_length = len(message.get("body", b""))
@@ -91,8 +104,11 @@ class Connection(asyncio.BufferedProtocol):
     def end(self) -> None:
         """Note that the request is answered."""
         self._is_answering = False
+        self._answer_has_begun = False
         self._client_has_gone = None
         self._size = _READ
+        if self._is_half_closed and self._inner.cycle.response_complete:  # it was the last one
+            self._transport.close()
 
     def check(self) -> None:
         """End the connection if its client is too slow."""
@@ -133,9 +149,31 @@ class Connection(asyncio.BufferedProtocol):
             self._waits_since = self._time()
         self._inner.data_received(_buffer[:nbytes])
 
-    def eof_received(self) -> None:
-        """Close the connection: a client that has closed its half counts as gone."""
-        self._inner.eof_received()
+    def eof_received(self) -> bool:
+        """Keep the connection while a request is answered whose client can be probed."""
+        if not self._can_probe():
+            return False
+        if not self._is_half_closed:
+            self._is_half_closed = True
+            self._probe(PROBE)
+        return True
+
+    def _can_probe(self) -> bool:
+        cycle = self._inner.cycle
+        return (
+            cycle is not None
+            and not cycle.more_body  # else the rest of the request never comes
+            and not cycle.response_complete
+            and not self._answer_has_begun
+            and self._inner.scope["http_version"] == "1.1"
+            and self._transport.get_extra_info("sslcontext") is None  # TLS has no halves
+            and not self._transport.is_closing()
+        )
+
+    def _probe(self, pause: float) -> None:
+        if self._can_probe():
+            self._transport.write(_PROBE)
+            self._loop.call_later(pause, self._probe, 4 * pause)
 
     def pause_writing(self) -> None:
         """Wait: the client is slow."""

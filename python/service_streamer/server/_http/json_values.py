@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
+import dataclasses
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import orjson
 
-from .._errors import InvalidInput, InvalidOutput
+from .._errors import STREAMS, InvalidInput, InvalidOutput, WrongForm
 
 _BASE64 = "b64"
 """the field of an object that stands for bytes, as TensorFlow Serving has it"""
@@ -23,15 +27,18 @@ _LEVELS = 254
 
 
 def parse(text: bytes | bytearray | memoryview) -> Any:
-    """Return the value of a text in JSON.
+    """Return the value of a text in JSON. A byte order mark may be before it.
 
     Raises:
         InvalidInput: it is not JSON.
     """
+    if text[:3] == codecs.BOM_UTF8:
+        text = text[3:]
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
+        advice = "; NaN is null" if b"NaN" in bytes(text) else ""
+        raise InvalidInput(f"the body is not JSON: {error}{advice}") from None
 
 
 def parse_object(text: bytes | bytearray | memoryview, exact: bool = False) -> dict[str, Any]:
@@ -54,19 +61,45 @@ def parse_object(text: bytes | bytearray | memoryview, exact: bool = False) -> d
 
 
 def dump(value: Any) -> bytes:
-    """Return a value as JSON. Arrays and tensors become lists, NaN and infinity null.
+    """Return a value as JSON. Mappings become objects, sequences, arrays and tensors lists.
+
+    Numbers are exact, keys are those that json.dumps makes, and NaN is null.
 
     Raises:
         InvalidOutput: JSON does not have the value.
+        WrongForm: an infinite number, or more lists and objects in each other than JSON may have.
     """
     try:
-        return _dump(value)
-    except TypeError:  # orjson has no ints beyond 64 bits, and no arrays in big-endian
-        pass
-    try:
-        return _dump(_exact(value))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
+        text = _dump(value)
+    except TypeError:  # such as an int beyond 64 bits, a key that is no str, a big-endian array
+        text = _dump_exactly(value)
+    if b"null" in text and is_infinite(value):
+        raise WrongForm(
+            "the output of the model has an infinite number, which JSON does not have: ask "
+            "/v2/models/NAME/infer for binary data, or let the model return finite numbers"
+        )
+    return text
+
+
+def is_infinite(value: Any) -> bool:
+    """Return True if a value that `dump` takes has an infinite number."""
+    if isinstance(value, Decimal):
+        return value.is_infinite()
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return bool(np.isinf(value).any())
+    if isinstance(value, str | bytes | bytearray | memoryview | int):
+        return False
+    if isinstance(value, Mapping):
+        return any(map(is_infinite, value.values()))
+    if isinstance(value, list) and {*map(type, value)} <= {float, int, type(None)}:
+        return math.inf in value or -math.inf in value
+    if isinstance(value, Sequence):
+        return any(map(is_infinite, value))
+    if dataclasses.is_dataclass(value):
+        return any(is_infinite(getattr(value, each.name)) for each in dataclasses.fields(value))
+    return hasattr(value, "tolist") and is_infinite(value.tolist())
 
 
 def decode_bytes(value: Any, level: int) -> Any:
@@ -88,8 +121,9 @@ def decode_bytes(value: Any, level: int) -> Any:
         return [decode_bytes(each, level + 1) for each in value]
     if value.keys() == {_BASE64}:
         try:
-            return base64.b64decode(value[_BASE64], validate=True)
-        except (TypeError, ValueError, binascii.Error):
+            digits = value[_BASE64].rstrip("=")
+            return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+        except (AttributeError, ValueError, binascii.Error):  # no string, or a wrong one
             raise InvalidInput(f"the value of {_BASE64!r} is not base64") from None
     return {name: decode_bytes(each, level + 1) for name, each in value.items()}
 
@@ -107,17 +141,47 @@ def _dump(value: Any) -> bytes:
     return text
 
 
+def _dump_exactly(value: Any) -> bytes:
+    try:
+        return _dump(_exact(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        if "recursion" in str(error).lower():
+            raise WrongForm(
+                f"the output of the model is nested too deeply: more than {_LEVELS} levels"
+            ) from None
+        raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
+
+
 def _exact(value: Any) -> Any:
     """Return a value that orjson takes, in place of one that it refuses."""
     if type(value) is int:
         return value if -(1 << 63) <= value < 1 << 64 else orjson.Fragment(str(value).encode())
-    if isinstance(value, dict):
-        return {name: _exact(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, str):
+        value.encode()  # its error tells which character is no Unicode
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(name): _exact(each) for name, each in value.items()}
+    if isinstance(value, Sequence):
         return [_exact(each) for each in value]
+    if isinstance(value, Iterator):
+        raise WrongForm(STREAMS)
     if isinstance(value, np.ndarray) and (value.dtype.kind == "O" or not value.dtype.isnative):
         return _exact(value.tolist())
     return value
+
+
+def _key(key: Any) -> str:
+    """Return the key of an object, as json.dumps makes it."""
+    if isinstance(key, np.generic):
+        key = key.item()
+    if isinstance(key, str):
+        key.encode()  # as above
+        return "".join((key,))  # not of a class of its own
+    if key is None or isinstance(key, bool | int | float):
+        return json.dumps(key)
+    raise TypeError(f"a key must be a str or a number, not {type(key).__name__}")
 
 
 def _plain(value: Any) -> Any:
@@ -125,6 +189,10 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return {_BASE64: base64.b64encode(value).decode()}
+    if isinstance(value, Sequence):
+        return list(value)
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value)) if value.is_finite() else None
     if hasattr(value, "tolist"):  # a tensor, or an array that is not contiguous
         return value.tolist()
     raise TypeError(f"type {type(value).__name__} is not JSON serializable")

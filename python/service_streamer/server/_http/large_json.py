@@ -65,8 +65,8 @@ class LargeJson:
         Raises:
             Refused: it is invalid, or has too many values.
         """
-        name, *pieces = await self._run("predict", text, fields, dict(specs), structure)
-        return {name: Items([each for piece in pieces for each in piece])}
+        (name, rank), *pieces = await self._run("predict", text, fields, dict(specs), structure)
+        return {name: Items([each for piece in pieces for each in piece], rank)}
 
     async def _run(self, *job: Any) -> list[Any]:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..._messages import text_of
 from .._errors import Failure, failure
+from .._tensors import shown
 from .json_values import dump
 
 JSON = "application/json"
@@ -78,6 +79,6 @@ def error_response(error: BaseException) -> Response:
 def check_method(request: Request, *allowed: str) -> None:
     """Raise Refused unless the method of a request is one of these."""
     if request.method not in allowed:
-        names = ", ".join(allowed)
-        message = f"{request.path} has the method {names}, not {request.method}"
+        names = ", ".join(allowed).replace("GET", "GET, HEAD")
+        message = f"{shown(request.path)} has the method {names}, not {shown(request.method)}"
         raise Refused(405, message, ("allow", names))

@@ -38,6 +38,8 @@ def main() -> None:
             parts = _JOBS[kind](text, *arguments)
         except InvalidInput as error:
             parts = [b"400", str(error).encode(errors="replace")]
+        except RecursionError:  # of pickle
+            parts = [b"400", b"the body is nested too deeply"]
         except Refused as error:
             parts = [str(error.status).encode(), str(error).encode()]
         else:
@@ -65,11 +67,11 @@ def _predict(
     text: bytes, fields: tuple[str, ...], specs: Specs, structure: str | None
 ) -> list[bytes]:
     name, instances = instances_of(parsed(text, *fields))
-    items = items_of_instances(instances, specs, structure)
-    pieces: list[bytes] = [_dump(name)]
+    found = items_of_instances(instances, specs, structure)
+    pieces: list[bytes] = [_dump((name, found.rank))]
     piece: list[Any] = []
     size = total = 0
-    for item in items:
+    for item in found.items:
         weight = _weight(item)
         total += weight
         _check(total)

@@ -11,6 +11,7 @@ from .._access import CONTROL, FREE, Access
 from .._counts import UNKNOWN, Counts
 from .._errors import NotAllowed
 from .._service import Service
+from .._tensors import shown
 from .large_json import LargeJson
 from .messages import Disconnected, Handler, Refused, Request, Response, error_response
 from .tf_serving import TfServing
@@ -82,7 +83,7 @@ class Application:
             case ["", "v2", *rest]:
                 found = self._v2.find(rest)
         if found is None:
-            raise Refused(404, f"unknown path {path}")
+            raise Refused(404, f"unknown path {shown(path)}")
         method = getattr(found, "func", found)  # of a partial
         return method.__name__.lstrip("_"), found
 

@@ -10,7 +10,7 @@ from ...hub import UnknownModel
 from .._call_options import call_options
 from .._errors import InvalidInput
 from .._items import Items
-from .._requests import IndexEntry
+from .._requests import IndexEntry, TensorMetadata
 from .._service import Service
 from .._tensors import shown
 from .events import events
@@ -19,6 +19,13 @@ from .large_json import INLINE, LargeJson
 from .messages import HEADER_LENGTH, Handler, Request, Response, check_method, json_response
 
 _SIGNATURE, _DEFAULT = "signature_name", "serving_default"
+_METADATA = "metadata"
+_METHOD = "tensorflow/serving/predict"
+_DTYPES = {
+    "BOOL": "DT_BOOL", "FP16": "DT_HALF", "FP32": "DT_FLOAT", "FP64": "DT_DOUBLE",
+    "BF16": "DT_BFLOAT16", "BYTES": "DT_STRING",
+}  # fmt: skip
+"""of TensorFlow, by datatype; those of ints have the same names"""
 _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING"}
 
 
@@ -31,7 +38,11 @@ class TfServing:
 
     def find(self, path: list[str]) -> Handler | None:
         """Return what answers the requests of a path. `path` has the parts after /models."""
-        last, _, verb = path[-1].partition(":") if path else ("", "", "")
+        if len(path) > 1 and path[-1] == _METADATA:
+            path, last, verb = path[:-1], path[-2], _METADATA
+        else:
+            last, _, verb = path[-1].partition(":") if path else ("", "", "")
+            verb = f":{verb}" if verb else ""
         match [*path[:-1], last]:
             case [model]:
                 version = ""
@@ -39,9 +50,14 @@ class TfServing:
                 pass
             case _:
                 return None
-        if not model or verb not in ("", "predict", "stream"):
+        handlers = {
+            "": self._status,
+            _METADATA: self._metadata,
+            ":predict": self._predict,
+            ":stream": self._stream,
+        }
+        if not model or verb not in handlers:
             return None
-        handlers = {"": self._status, "predict": self._predict, "stream": self._stream}
         return functools.partial(handlers[verb], model, version)
 
     async def _predict(self, model: str, version: str, request: Request) -> Response:
@@ -86,6 +102,31 @@ class TfServing:
         if not found:
             raise UnknownModel(f"there is no model {model!r}")
         return json_response({"model_version_status": found})
+
+    async def _metadata(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        number = str(self._service.handle(model, version).version)
+        found = self._service.model_metadata(model, version)
+        signature = {
+            "inputs": {each.name: _tensor_info(each) for each in found.inputs},
+            "outputs": {each.name: _tensor_info(each) for each in found.outputs},
+            "method_name": _METHOD,
+        }
+        return json_response(
+            {
+                "model_spec": {"name": model, "signature_name": "", "version": number},
+                "metadata": {"signature_def": {"signature_def": {_DEFAULT: signature}}},
+            }
+        )
+
+
+def _tensor_info(tensor: TensorMetadata) -> dict[str, Any]:
+    dims = [{"size": str(size), "name": ""} for size in tensor.shape]
+    return {
+        "dtype": _DTYPES.get(tensor.datatype, f"DT_{tensor.datatype}"),
+        "tensor_shape": {"dim": dims, "unknown_rank": False},
+        "name": tensor.name,
+    }
 
 
 def parsed(text: bytes | bytearray | memoryview, *fields: str) -> dict[str, Any]:

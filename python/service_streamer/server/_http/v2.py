@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._call_options import call_options, with_parameters
-from .._errors import InvalidInput, NotServing
+from .._errors import InvalidInput, NotServing, WrongForm
 from .._items import MAX_INPUTS
 from .._parameters import (
     OF_INPUT,
@@ -23,7 +23,7 @@ from .._parameters import (
 from .._requests import InferRequest, InferResponse
 from .._service import Service
 from .._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
-from .json_values import dump, parse_object
+from .json_values import dump, is_infinite, parse_object
 from .large_json import INLINE, LargeJson, small
 from .messages import HEADER_LENGTH, Handler, Request, Response, check_method, json_response
 
@@ -93,20 +93,21 @@ class V2:
 
     async def _index(self, request: Request) -> Response:
         check_method(request, "POST")
-        asked = parse_object(small(request.body) or b"{}")
-        return json_response(self._service.index(asked.get("ready") is True))
+        asked = _options(request, "ready")
+        return json_response(self._service.index(flag(asked, "ready")))
 
     async def _load(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = parse_object(small(request.body) or b"{}")
+        body = _options(request, "parameters")
         check_load_parameters(_object(body, "parameters", "the request"))
         await self._service.load(model, timeout=call_options(request.headers).timeout)
         return Response(200, b"{}")
 
     async def _unload(self, model: str, request: Request) -> Response:
         check_method(request, "POST")
-        body = parse_object(small(request.body) or b"{}")
-        check_unload_parameters(_object(body, "parameters", "the request"))
+        parameters = _object(_options(request, "parameters"), "parameters", "the request")
+        check_unload_parameters(parameters)
+        flag(parameters, "unload_dependents")
         await self._service.unload(model)
         return Response(200, b"{}")
 
@@ -148,6 +149,14 @@ def _health(told: dict[str, Any]) -> Response:
     return json_response(told)
 
 
+def _options(request: Request, field: str) -> dict[str, Any]:
+    """Return the object of a body that may be empty and may have one field."""
+    body = parse_object(small(request.body) or b"{}")
+    for name in body.keys() - {field}:
+        raise InvalidInput(f"the field {shown(name)} is not supported; the body may have {field}")
+    return body
+
+
 def _split(request: Request) -> tuple[bytes | bytearray | memoryview, memoryview]:
     """Return the JSON of a body and the binary data after it."""
     text = request.headers.get(HEADER_LENGTH)
@@ -175,12 +184,13 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
         if type(each) is not dict:
             raise InvalidInput(f"an input must be an object, not {shown(each)}")
         name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
-        size = None
+        size, is_text = None, False
         if "parameters" in each:
             owner = f"input {shown(name)}"
             parameters = _object(each, "parameters", owner)
             check_parameters(parameters, OF_INPUT, owner)
             size = natural(parameters, "binary_data_size")
+            is_text = parameters.get("content_type") == "str"
         if size is None:
             found.append(from_json(name, datatype, shape, each.get("data")))
         elif "data" in each:
@@ -193,6 +203,7 @@ def _inputs(body: dict[str, Any], binary: memoryview) -> list[Tensor]:
                 )
             found.append(from_bytes(name, datatype, shape, binary[at : at + size]))
             at += size
+        found[-1].is_text = is_text
     if at != len(binary):
         raise InvalidInput(f"the body has {len(binary) - at} bytes more than its inputs")
     return found
@@ -234,11 +245,24 @@ def _response(answer: InferResponse, wanted: _Wanted) -> Response:
     value = {"model_name": answer.model, "model_version": answer.version, "outputs": told}
     if answer.id:
         value["id"] = answer.id
-    head = dump(value)
+    head = _dump(value)
     if not parts:
         return Response(200, head)
     headers = ((HEADER_LENGTH.decode(), str(len(head))),)
     return Response(200, b"".join((head, *parts)), BINARY, headers)
+
+
+def _dump(response: dict[str, Any]) -> bytes:
+    try:
+        return dump(response)
+    except WrongForm:
+        for each in response["outputs"]:
+            if is_infinite(each.get("data")):
+                raise WrongForm(
+                    f"output {each['name']!r} has an infinite number, which JSON does not have; "
+                    "ask for binary data"
+                ) from None
+        raise
 
 
 def _data(tensor: Tensor) -> Any:
