@@ -16,7 +16,7 @@ Engine::Ready Engine::poll(CloseReason& reason, const ItemWeights& live) {
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live) {
   IdleWorker self(waiter);
-  self.after_callers = end.after_callers;
+  if (end.after_callers) self.after_callers = IdleWorker::AfterCallers::kIfFast;
   for (;;) {
     TimePoint until = TimePoint::max();
     const Ready ready = start_waiting(self, reason, until, live);
@@ -169,7 +169,7 @@ WorkerWake Engine::worker_to_wake(TimePoint now) {
     last.state = IdleWorker::State::kReserved;
     last.reason = verdict.reason;
     ++reserved_;
-    return {.waiter = &last.waiter, .after_callers = last.after_callers && gathers()};
+    return {.waiter = &last.waiter, .after_callers = gathers(last)};
   }
   for (const IdleWorker* worker : idle_) {
     if (worker->until <= verdict.at) return {};
@@ -178,9 +178,12 @@ WorkerWake Engine::worker_to_wake(TimePoint now) {
   return {.waiter = &last.waiter};
 }
 
-// True if the model is so fast that a batch should wait for the callers that are being woken. They soon submit again.
-bool Engine::gathers() const {
+// True if the batch of this worker should wait for the callers that are being woken, which soon submit again.
+bool Engine::gathers(const IdleWorker& worker) const {
   constexpr Duration kGatherBelow = std::chrono::microseconds(25);
+  if (worker.after_callers != IdleWorker::AfterCallers::kIfFast) {
+    return worker.after_callers == IdleWorker::AfterCallers::kAlways;
+  }
   return options_.policy == PolicyKind::kAdaptive && policy_.mean_service() < kGatherBelow;
 }
 

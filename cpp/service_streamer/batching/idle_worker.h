@@ -14,7 +14,8 @@ struct IdleWorker {
   explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
 
   Waiter& waiter;
-  bool after_callers = false;  // it may be woken by WakeQueue::wake_after_others(), because it needs the GIL
+  // Whether WakeQueue::wake_after_others() wakes it, because it needs the GIL: if the model is fast, or always.
+  enum class AfterCallers { kNever, kIfFast, kAlways } after_callers = AfterCallers::kNever;
   enum class State {
     kAway,
     kIdle,

@@ -1,6 +1,7 @@
 #include "service_streamer/broker/broker_egress.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "service_streamer/base/file_descriptor.h"
 
@@ -10,7 +11,10 @@ BrokerEgress::BrokerEgress(Engine& engine, std::uint32_t chunk_size)
     : engine_(engine),
       generation_(ForkLock::generation()),
       waiter_(WaiterPool::acquire()),
-      forwarded_(std::make_shared<ForwardedRequests>(engine, waiter_, chunk_size)) {}
+      forwarded_(std::make_shared<ForwardedRequests>(engine, waiter_, chunk_size)) {
+  // Callers that are woken soon submit again, and all their requests go to the broker in one round trip.
+  idle_.after_callers = Engine::IdleWorker::AfterCallers::kAlways;
+}
 
 // In a forked child a mutex may be locked forever, so nothing is touched there.
 BrokerEgress::~BrokerEgress() {
@@ -37,6 +41,18 @@ BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadlin
   }
   stop_waiting();  // stop() may have run before the last start_waiting()
   return TakeStatus::kStopped;
+}
+
+void BrokerEgress::take_more(std::size_t limit, Taken& taken, std::int64_t least_priority) {
+  std::size_t items = 0;
+  for (const Chunk& chunk : taken.chunks) items += chunk.items;
+  if (items >= limit || stopped_.load(std::memory_order_acquire)) return;
+  bool closed = false;
+  bool held_back = false;
+  forward_queued(limit - items, least_priority, held_back, closed);
+  const auto cancelled = std::move(taken.cancelled);
+  forwarded_->take(limit - items, least_priority, taken);
+  taken.cancelled.insert(taken.cancelled.begin(), cancelled.begin(), cancelled.end());
 }
 
 void BrokerEgress::interrupt() {

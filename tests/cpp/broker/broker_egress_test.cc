@@ -233,6 +233,49 @@ TEST_F(BrokerEgressTest, ACancelWakesTake) {
   EXPECT_TRUE(request.ends_as(Outcome::kCancelled));
 }
 
+// They soon submit again, and all their requests go to the broker in one round trip.
+TEST_F(BrokerEgressTest, TakeWaitsForTheCallersThatAreBeingWoken) {
+  WakeQueue& queue = WakeQueue::instance();
+  Taken taken;
+  Thread sender([&] { egress->take(kPlenty, soon(), taken); });
+  ASSERT_TRUE(idle_workers_are(engine, 1));
+  Completion first, second;
+  Sleeping callers[2];
+  ASSERT_TRUE(first.enter(callers[0].waiter()) && second.enter(callers[1].waiter()));
+  queue.publish(first);
+  queue.publish(second);
+  queue.wake();
+  const RemoteRequest request = sent(engine, {1});
+  queue.pass(callers[0].waiter());
+  EXPECT_TRUE(eventually([&] { return sender.asleep(); }));
+  EXPECT_FALSE(sender.finished());
+  queue.pass(callers[1].waiter());
+  EXPECT_TRUE(eventually([&] { return sender.finished(); }));
+  ASSERT_EQ(taken.chunks.size(), 1U);
+  EXPECT_TRUE(answer(out(), taken.chunks.front()));
+  EXPECT_TRUE(request.answered());
+}
+
+// For a thread that takes, and then has to wait for the GIL.
+TEST_F(BrokerEgressTest, TakeMoreAddsWhatWasQueuedMeanwhile) {
+  const RemoteRequest first = sent(engine, {1});
+  Taken taken = take(3);
+  const RemoteRequest second = sent(engine, {2});
+  const RemoteRequest third = sent(engine, {3});
+  const RemoteRequest fourth = sent(engine, {4});
+  ASSERT_TRUE(first.cancel(engine, true));
+  egress->take_more(3, taken);
+  ASSERT_EQ(taken.chunks.size(), 3U);
+  EXPECT_EQ(taken.cancelled, Ids{taken.chunks[0].id});
+  egress->take_more(3, taken);
+  EXPECT_EQ(taken.chunks.size(), 3U) << "no more than the limit";
+  for (const Chunk& chunk : {taken.chunks[1], taken.chunks[2], take_one()}) EXPECT_TRUE(answer(out(), chunk));
+  EXPECT_TRUE(second.answered() && third.answered() && fourth.answered());
+  egress->stop();
+  egress->take_more(4, taken);
+  EXPECT_EQ(taken.chunks.size(), 3U);
+}
+
 TEST_F(BrokerEgressTest, TakeWatchesDeadlines) {
   Chunk chunk;
   const RemoteRequest request = taken_before_it_expires(chunk);

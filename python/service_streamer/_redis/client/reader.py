@@ -59,6 +59,7 @@ class Reader:
         self._stopping = False
         self._backoff = Backoff()
         self._made = 0  # connects seen so far
+        self._asked = 0  # commands whose replies have not been received: the next read
         self._last = b"0-0"  # the last entry that was read
         self._untrimmed = 0  # bytes read and not yet trimmed, plus 1 per entry
         self._largest = 0  # bytes of the largest entry in the last read
@@ -107,15 +108,18 @@ class Reader:
             self._session.connected_once = True
             if self._connection.made != self._made:
                 again, self._made = self._made > 0, self._connection.made
+                self._asked = 0
                 if again:
                     self._audit(full=True)
-            read = self._read(self._last, self._session.broker.block_ms(self._until_audit()))
+            if not self._asked:
+                self._ask(self._next_read())
+            read = self._receive(ask_again=True)
             self._session.found("reader")
             self._backoff.reset()
             if not read and not self._has_work():
                 self._connection.pipeline(self._trimming(1))
                 return
-            if self._until_audit() <= 0:
+            if not self._asked and self._until_audit() <= 0:
                 self._audit(full=False)
 
     def _fail(self, error: BrokerError) -> None:
@@ -128,14 +132,24 @@ class Reader:
 
     # ------------------------------------------------------------------------ reading
 
-    def _read(self, after: bytes, block_ms: int | None) -> int:
-        """Read once; return the number of entries."""
-        replies = self._session.replies
-        commands = self._trimming(TRIM_BYTES if block_ms else 1)
+    def _next_read(self) -> list[tuple[object, ...]]:
+        """Return the commands of a read that waits for an entry until an audit is due."""
+        block_ms = self._session.broker.block_ms(self._until_audit())
+        return self._reading(self._last, TRIM_BYTES, "BLOCK", block_ms)
+
+    def _reading(self, after: bytes, trim: int, *block: object) -> list[tuple[object, ...]]:
         most = max(1, min(READ_ENTRIES, READ_BYTES // (self._largest + 1)))
-        block = () if block_ms is None else ("BLOCK", block_ms)
-        commands.append(("XREAD", "COUNT", most, *block, "STREAMS", replies, after))
-        got = self._connection.pipeline(commands)[-1]
+        streams = ("STREAMS", self._session.replies, after)
+        return [*self._trimming(trim), ("XREAD", "COUNT", most, *block, *streams)]
+
+    def _ask(self, commands: list[tuple[object, ...]]) -> None:
+        self._connection.send(commands)
+        self._asked = len(commands)
+
+    def _receive(self, ask_again: bool) -> int:
+        """Receive what was asked for; return the number of entries."""
+        asked, self._asked = self._asked, 0
+        got = self._connection.receive(asked)[-1]
         if isinstance(got, Exception):
             if str(got).startswith("UNBLOCKED"):  # the stream was deleted
                 return 0
@@ -143,8 +157,20 @@ class Reader:
         if not got:
             return 0
         ((_, entries),) = got
-        self._handle(entries)
+        answers = self._answers(entries)
+        self._session.in_flight.end(answers)
+        # Worked out first: the callers need the interpreter, which only sending gives up.
+        commands = self._next_read() if ask_again and self._until_audit() > 0 else []
+        if answers:
+            self._session.egress.answer(answers)
+        if commands:
+            self._ask(commands)
         return len(entries)
+
+    def _read_now(self, after: bytes) -> int:
+        """Read what is there; return the number of entries."""
+        self._ask(self._reading(after, 1))
+        return self._receive(ask_again=False)
 
     def _trimming(self, least: int) -> list[tuple[object, ...]]:
         """Return the command that deletes read entries, if they have at least `least` bytes.
@@ -157,7 +183,8 @@ class Reader:
         ms, _, count = self._last.partition(b"-")
         return [("XTRIM", self._session.replies, "MINID", b"%s-%d" % (ms, int(count) + 1))]
 
-    def _handle(self, entries: list[Any]) -> None:
+    def _answers(self, entries: list[Any]) -> list[Answer]:
+        """Return the answers in entries, and act on all else that these say."""
         answers: list[Answer] = []
         largest = 0
         for entry, fields in entries:
@@ -181,9 +208,7 @@ class Reader:
             else:
                 answers += replies
         self._largest = largest
-        if answers:
-            self._session.egress.answer(answers)
-            self._session.in_flight.end(answers)
+        return answers
 
     def _ignore(self, error: Exception) -> None:
         self.refused += 1
@@ -240,7 +265,7 @@ class Reader:
         # A reply is appended before its entry is deleted, so read all replies first. Read from the
         # start, because the IDs of a lost stream start anew.
         after = b"0-0"
-        while self._read(after, None):
+        while self._read_now(after):
             after = self._last
         lost = {chunk for chunk in missing if chunk in session.in_flight}
         requests = {request for request, _ in lost}

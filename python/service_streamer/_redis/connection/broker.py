@@ -134,14 +134,34 @@ class Connection:
         Raises:
             BrokerError: the connection failed. Any of the commands may have been run.
         """
+        self.send(commands)
+        return self.receive(len(commands))
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Send commands. Their replies are the next ones to `receive`.
+
+        Raises:
+            BrokerError: the connection failed.
+        """
         self.connect()
         try:
             self._transport.send(commands)
-            replies = self._transport.receive(len(commands))
         except BaseException as error:
-            self.close()
-            if isinstance(error, Exception):
-                raise self._broker.describe(error) from error
+            self._close_after(error)
+            raise
+
+    def receive(self, count: int) -> list[Any]:
+        """Return the replies to the next `count` commands that were sent, as `pipeline` does.
+
+        They must have been sent on this connection: `made` tells.
+
+        Raises:
+            BrokerError: the connection failed.
+        """
+        try:
+            replies = self._transport.receive(count)
+        except BaseException as error:
+            self._close_after(error)
             raise
         for i, reply in enumerate(replies):
             if isinstance(reply, Exception):
@@ -220,6 +240,12 @@ class Connection:
         self._interrupted = True
         if (raw := self._newest) is not None:
             shut_down(raw)
+
+    def _close_after(self, error: BaseException) -> None:
+        """Close the connection. Raises a `BrokerError`, if the error is an exception."""
+        self.close()
+        if isinstance(error, Exception):
+            raise self._broker.describe(error) from error
 
     def _described(self, reply: Any) -> Any:
         """Convert an error reply that concerns more than its command to a BrokerError."""

@@ -61,12 +61,19 @@ class Fetcher:
         self._items_each = 2.0 * room.batches  # estimated items per entry
         self._connections = 0
         self._room = room
+        self._planned = 0  # entries to fetch; 0: not known, at a retry or after a connect
         room.add(self)
 
     def run(self) -> None:
         """Fetch until `should_stop`."""
-        while self._wait():
-            self._connection.call(self._fetch)
+        while not self._should_stop():
+            self._planned = self.room()
+            if self._planned:
+                self._connection.call(self._fetch)
+            else:
+                self._consumer.changed.wait_for(
+                    lambda: self._should_stop() or self.room() > 0, None
+                )
         if self._connections:  # others would find what was on its way only at their next round
             self._last_connection.call(self._take_last)
 
@@ -90,10 +97,6 @@ class Fetcher:
             return 0
         return max(1, int(free / self._items_each))
 
-    def _wait(self) -> bool:
-        self._consumer.changed.wait_for(lambda: self._should_stop() or self.room() > 0, None)
-        return not self._should_stop()
-
     def _fetch(self, connection: Connection) -> None:
         connection.connect()
         if connection.made != self._connections:
@@ -105,7 +108,8 @@ class Fetcher:
                 about = {"consumer": self._consumer.name, "streamer": queue}
                 _logger.info("%s: answers the queue %s", self._consumer.name, queue, extra=about)
             self._connections = connection.made
-        room = self.room()
+            self._planned = 0
+        room, self._planned = self._planned or self.room(), 0
         if room == 0:
             return
         if not (self.has_more and self._room.has_shards):

@@ -51,7 +51,8 @@ class Replier:
                 messages, ids, others, count = self._leases.answer(ended, limit, min(PUSH, limit))
                 del ended[:count]
                 self._send(messages, ids)
-                self._handle_unsendable(others, limit)
+                if others:
+                    self._handle_unsendable(others, limit)
             self._send_unsent()
         self._send_unsent()
 
