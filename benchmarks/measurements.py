@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 ORIGINALS = ("original-0.1", "original-0.005")
 BATCHED = "batched-0.001"
 RAY_SERVE_ALONE = ("rayserve-0", "rayserve-throughput-0")  # the number is batch_wait_timeout_s
 RAY_SERVE = ("rayserve-0.005", "rayserve-throughput-0.005")
 BARE = "ours-bare"  # without a batcher
+BROKER = "ours-broker"  # the commands of ours to Redis, without callers, batches and models
 PLAIN = "ours-plain"  # without the option that a case is about
 EAGER = "ours-eager"  # a torch module as a predict function
 PROCESSES = ("ours", *ORIGINALS)
@@ -98,6 +99,13 @@ def web(name: str, measurements: Sequence[tuple[str, str, str, str]], seconds: f
 def redis(name: str, script: str, peers: Sequence[str], *arguments: str, **options: float) -> Case:
     """A Redis server on loopback with one worker, unless the arguments say otherwise."""
     return case(f"redis-{name}", script, peers, "--redis", "--workers", "1", *arguments, **options)
+
+
+def with_broker(measured: Case) -> Case:
+    """Add what the broker alone can do with as many clients."""
+    arguments = measured.measurements[0].arguments
+    alone = Measurement(BROKER, "cases.redis_broker", arguments)
+    return replace(measured, measurements=(*measured.measurements, alone))
 
 
 def ray(name: str, script: str, *arguments: str) -> Case:

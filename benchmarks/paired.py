@@ -14,6 +14,7 @@ package, and the median (lowest … highest) of the ratios of the pairs, package
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
 import json
 import statistics
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import plan
 import venvs
-from measurements import Case, Measurement
+from measurements import BROKER, Case, Measurement
 from report import number, unit_of
 from run import Metrics, finish, start
 
@@ -35,7 +36,8 @@ BEST = Path(__file__).resolve().parent / "best.json"
 def environment_of(commit: str) -> Path:
     """Build the package of a commit in an environment. Return its interpreter."""
     folder = venvs.ROOT / f"commit-{commit}"
-    if not (folder / "made").exists():
+    made, wanted = folder / "made", hashlib.sha256(venvs.pins("ours")).hexdigest()
+    if not made.exists() or made.read_text() != wanted:
         print(f"building {commit} ...", flush=True)
         executable = venvs.make(folder, venvs.requirements("ours"))
         archive = git("archive", commit)
@@ -46,7 +48,7 @@ def environment_of(commit: str) -> Path:
             venvs.run(sys.executable, "-m", "pip", *wheel)
             wheels = map(str, Path(source).glob("*.whl"))
             venvs.run(str(executable), "-m", "pip", "install", "-q", "--no-deps", *wheels)
-        (folder / "made").touch()
+        made.write_text(wanted)
     return folder / "bin" / "python"
 
 
@@ -115,7 +117,8 @@ def main() -> None:
         (case, measurement)
         for case in (plan.chosen(options.cases) if options.cases else [])
         for measurement in case.measurements
-        if measurement.environment == "ours" and plan.part_of(case.name) != "native"
+        if measurement.environment == "ours" and measurement.peer != BROKER
+        if plan.part_of(case.name) != "native"
     ]
     if not chosen:
         parser.error("no such case of ours, or one for torch, whose module is not built here")

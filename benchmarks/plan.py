@@ -25,6 +25,7 @@ from measurements import (
     slo,
     threads,
     web,
+    with_broker,
 )
 
 CASES: tuple[Case, ...] = (
@@ -129,8 +130,8 @@ CASES: tuple[Case, ...] = (
         at_once=True,
     ),
     case("processes-memory", "cases.shared_model", ("ours",), once=True),
-    redis("noop-1", "cases.threads", PROCESSES),
-    redis("noop-128", "cases.threads", PROCESSES, "--clients", "128", seconds=4),
+    with_broker(redis("noop-1", "cases.threads", PROCESSES)),
+    with_broker(redis("noop-128", "cases.threads", PROCESSES, "--clients", "128", seconds=4)),
     redis("noop-forked", "cases.clients", ("ours", ORIGINAL), seconds=4),
     redis("asyncio-noop-128", "cases.tasks", ("ours",), "--clients", "128"),
     redis("model-128", "cases.threads", ("ours", ORIGINAL), "--model", "model", "--clients", "128"),

@@ -27,8 +27,7 @@ def python(name: str) -> Path:
     """Return the interpreter of an environment. Makes it if it is missing or its pins changed."""
     folder = ROOT / name
     executable = folder / "bin" / "python"
-    pins = (requirements(name), HERE / "compare" / "constraints.txt")
-    wanted = hashlib.sha256(b"".join(pin.read_bytes() for pin in pins))
+    wanted = hashlib.sha256(pins(name))
     wanted.update(sys.version.encode() + (sys.prefix if name == "ours" else "").encode())
     stamp = folder / "pins.sha256"
     if executable.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest():
@@ -40,6 +39,12 @@ def python(name: str) -> Path:
         borrow_our_package(executable)
     stamp.write_text(wanted.hexdigest())
     return executable
+
+
+def pins(name: str) -> bytes:
+    """Return what an environment is made from."""
+    files = (requirements(name), HERE / "compare" / "constraints.txt")
+    return b"".join(each.read_bytes() for each in files)
 
 
 def make(folder: Path, required: Path) -> Path:

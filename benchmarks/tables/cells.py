@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from measurements import BARE
+from measurements import BARE, BROKER
 
 from .figures import Figure, Results, Row
 
@@ -48,12 +48,21 @@ def gains(row: Row, results: Results) -> str:
     return NONE if set(shown) == {NONE} else " / ".join(shown)
 
 
+def share_of(figure: Figure, limit: float | None, results: Results) -> str:
+    """What ours reaches of a limit, for a latency the limit divided by ours."""
+    ours = figure.our_value(results)
+    if not ours or not limit:
+        return NONE
+    return f"{limit / ours if figure.low else ours / limit:.2f}×"
+
+
 def peer_cell(row: Row, results: Results) -> str:
     cells = []
     for peer in row.peers:
         figures = [figure for figure in row.figures if not figure.is_ours_only]
         values = [results.get(figure.case, peer, figure.metric) for figure in figures]
         if any(value is not None for value in values):
-            name = "bare sleep" if peer == BARE else peer
-            cells.append(f"{name}: {joined(values, figures)}")
+            name = {BARE: "bare sleep", BROKER: "broker alone"}.get(peer, peer)
+            share = f" (ours {share_of(figures[0], values[0], results)})" if peer == BROKER else ""
+            cells.append(f"{name}: {joined(values, figures)}{share}")
     return "; ".join(cells) or NONE

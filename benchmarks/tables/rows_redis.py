@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from measurements import ORIGINALS
+from measurements import BROKER, ORIGINALS
 
 from .figures import Figure, Results, Row, at_least, at_most, rate
 
@@ -28,13 +28,20 @@ REDIS_ROWS: tuple[Row, ...] = (
             Figure("redis-noop-128", "p99_ms", "ms", steady, label="p99"),
             Figure("redis-noop-128", "fairness", "x", at_least(0.9), label="slowest/fastest"),
         ),
+        (BROKER,),
     ),
     Row(
         "1 worker, no-op, 4 client processes × 32 threads",
         "≥ 30 k/s",
         (rate("redis-noop-forked", 30e3),),
+        (BROKER,),
     ),
-    Row("1 worker, no-op, asyncio, 128 tasks", "≥ 30 k/s", (rate("redis-asyncio-noop-128", 30e3),)),
+    Row(
+        "1 worker, no-op, asyncio, 128 tasks",
+        "≥ 30 k/s",
+        (rate("redis-asyncio-noop-128", 30e3),),
+        (BROKER,),
+    ),
     Row(
         "1 worker, model, 128 client threads",
         "≥ 3,300/s (limit 3,596)",
@@ -49,6 +56,7 @@ REDIS_ROWS: tuple[Row, ...] = (
         "1 worker, no-op, 1 client, p50",
         "≤ 0.5 ms",
         (Figure("redis-noop-1", "p50_ms", "ms", at_most(0.5)),),
+        (BROKER,),
     ),
     Row(
         "1 worker, no-op, 20 k × 1 item by futures / one task of 20 k items",
