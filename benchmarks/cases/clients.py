@@ -42,6 +42,11 @@ def main() -> None:
     if options.over == "redis":
         address = broker.start_server()
         broker.start_workers(options.peer, address, options.model, options.workers)
+        first = os.fork()
+        if first == 0:  # this process must have no thread when the clients are forked
+            adapters.redis_streamer(address)
+            os._exit(0)
+        os.waitpid(first, 0)
     else:
         streamer = adapters.streamer(options.peer, model, options.workers)
     begin = time.monotonic() + (2.0 if options.over else 0.5) + common.warm_up(options.seconds)

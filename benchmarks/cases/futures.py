@@ -12,6 +12,7 @@ from compare import adapters
 from cases import common
 
 COUNT = 20_000
+Metrics = dict[str, float]
 
 
 def by_futures(submit: Callable[[list[int]], Any]) -> dict[str, float]:
@@ -33,15 +34,27 @@ def one_task(predict: adapters.Predict) -> dict[str, float]:
     return {"task_items_per_s": COUNT / (end - begin)}
 
 
+def repeat(measure: Callable[[], Metrics], seconds: float) -> list[Metrics]:
+    until = time.perf_counter() + seconds
+    rounds = [measure()]
+    while time.perf_counter() < until:
+        rounds.append(measure())
+    return rounds
+
+
+def medians(rounds: list[Metrics]) -> Metrics:
+    return {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+
+
 def main() -> None:
     options = common.arguments(__doc__)
     streamer = adapters.streamer(options.peer, common.noop, options.workers, options.over)
-    rounds: list[dict[str, float]] = []
     by_futures(streamer.submit)
-    until = time.perf_counter() + options.seconds
-    while not rounds or time.perf_counter() < until:
-        rounds.append({**by_futures(streamer.submit), **one_task(streamer.predict)})
-    common.answer({key: statistics.median(one[key] for one in rounds) for key in rounds[0]})
+    before = common.cost()
+    rounds = repeat(lambda: by_futures(streamer.submit), options.seconds / 2)
+    cost = common.cost().since(before, COUNT * len(rounds))
+    tasks = repeat(lambda: one_task(streamer.predict), options.seconds / 2)
+    common.answer({**medians(rounds), **medians(tasks), **cost})
     common.leave()
 
 

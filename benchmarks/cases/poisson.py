@@ -38,18 +38,24 @@ def main() -> None:
     collector.start()
     begin = arrival = time.perf_counter()
     counted_from = begin + common.warm_up(options.seconds)
+    before = None
     while arrival < counted_from + options.seconds:
         wait = arrival - time.perf_counter()
         if wait > 0:
             time.sleep(wait)
+        if before is None and arrival >= counted_from:
+            before = common.cost()
         start = time.perf_counter()
         sent.put((start, streamer.submit([0])))
         arrival += random.expovariate(rate)
+    after = common.cost()  # before the collector ends: its switches are lost then
     sent.put(None)
     collector.join()
 
+    assert before is not None
     waits = [wait for start, wait in collected if start >= counted_from]
-    common.answer({"per_s": len(waits) / options.seconds, **common.latencies(waits)})
+    metrics = {"per_s": len(waits) / options.seconds, **common.latencies(waits)}
+    common.answer({**metrics, **after.since(before, len(waits))})
     os._exit(0)
 
 

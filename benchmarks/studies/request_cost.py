@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,16 +21,14 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import machine
 import plan
+from cases import common
 from measurements import Case
 
-from cases import common
-
-PER_S = 2500  # samples per second of processor time
+PER_S = 5000  # samples per second of processor time
 LOADS = {
     "threads": ("noop-1", "noop-16", "noop-128", "model-1", "model-16", "model-128"),
     "processes": ("1-noop-1", "1-noop-128", "1-model-1", "2-model-128"),
@@ -37,6 +36,12 @@ LOADS = {
     "redis": ("noop-1", "noop-128", "asyncio-noop-128", "model-128"),
 }
 PARTS = ("caller", "queue", "worker", "carrying", "sleep, wake", "GIL", "broker")
+PROCESSES = {
+    "callers": "the callers' process",
+    "gateway": "the worker that fetches and replies",
+    "model": "the model's process",
+    "broker": "Redis",
+}
 GIL = ("take_gil", "drop_gil", "PyEval_SaveThread", "PyEval_RestoreThread")
 SLEEPING = ("futex", "epoll_wait", "epoll_pwait", "poll", "read", "write")
 CARRYING = ("sendto", "sendmsg", "recvfrom", "recvmsg")
@@ -117,7 +122,9 @@ def cost(case: Case, seconds: float) -> dict[str, float]:
         command += ["-F", str(PER_S), "--no-buildid", "-o", str(data), "--", sys.executable, "-m"]
         command += ["studies.request_cost", "--inside", measurement.module, *measurement.arguments]
         command += ["--seconds", str(seconds)]
-        ran = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
+        ran = subprocess.run(command, text=True, capture_output=True)
+        if ran.returncode:  # otherwise it only says that workers have lost their broker
+            sys.exit(ran.stderr)
         about, metrics = map(json.loads, ran.stdout.strip().splitlines()[-2:])
         begin, end = about["window"]
         found: Counter[str] = Counter()
@@ -134,17 +141,19 @@ def table(kind: str, columns: dict[str, dict[str, float]]) -> Iterable[str]:
     """The lines of a table: a row for each part, and a column for each case."""
     yield f"| {kind}, µs | " + " | ".join(columns) + " |"
     yield "|---" * (len(columns) + 1) + "|"
-    by_process = ["callers", "gateway", "model", "broker"] if kind == "redis" else []
     rows: dict[str, list[str]] = {}
     for name in PARTS:
         rows[name] = [f"{each.get(name, 0):.1f}" for each in columns.values()]
     rows["**together**"] = [f"{sum(c.get(p, 0) for p in PARTS):.1f}" for c in columns.values()]
-    for name in by_process:
-        rows[f"in the process: {name}"] = [f"{each.get(name, 0):.1f}" for each in columns.values()]
+    for name in PROCESSES if kind == "redis" else ():
+        rows[f"of these in: {PROCESSES[name]}"] = [
+            f"{each.get(name, 0):.1f}" for each in columns.values()
+        ]
+    rows["ours, as the kernel counts"] = [f"{c['request_cpu_us']:.1f}" for c in columns.values()]
     rows["switches"] = [f"{each['request_switches']:.2f}" for each in columns.values()]
     rows["requests/s"] = [f"{each['per_s']:,.0f}" for each in columns.values()]
     for name, cells in rows.items():
-        if name not in PARTS or any(float(cell) for cell in cells):
+        if name not in PARTS or any(cell != "0.0" for cell in cells):
             yield f"| {name} | " + " | ".join(cells) + " |"
 
 
@@ -153,6 +162,8 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="default: those of the page")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each case")
     options = parser.parse_args()
+    if not shutil.which("perf"):
+        parser.error("perf is missing (a system package)")
     names = options.cases or [f"{kind}-{load}" for kind, loads in LOADS.items() for load in loads]
     tables: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
     for case in plan.chosen(names):

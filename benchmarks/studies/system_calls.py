@@ -15,9 +15,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from compare import adapters
-
 from cases import common
+from compare import adapters
 
 KINDS = {"threads": (0, ""), "processes": (1, ""), "redis": (1, "redis")}
 LEAST = 0.01  # calls of a request that are shown

@@ -69,6 +69,8 @@ bool wait_to_take(PyObject* self, std::size_t limit, TimePoint deadline, std::in
     const CaughtError failure =
         attempt_without_gil([&] { status = egress->take(limit, deadline, taken, least_priority); });
     if (failure.raise()) return false;
+    // Callers may have submitted more while this thread waited for the GIL. What there is no memory for stays queued.
+    if (status == TakeStatus::kTaken) attempt([&] { egress->take_more(limit, taken, least_priority); });
     if (status == TakeStatus::kInterrupted && PyErr_CheckSignals() < 0) return false;
   } while (status == TakeStatus::kInterrupted);
   return true;

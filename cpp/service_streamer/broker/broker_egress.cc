@@ -1,6 +1,7 @@
 #include "service_streamer/broker/broker_egress.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "service_streamer/base/file_descriptor.h"
 
@@ -40,6 +41,18 @@ BrokerEgress::TakeStatus BrokerEgress::take(std::size_t limit, TimePoint deadlin
   }
   stop_waiting();  // stop() may have run before the last start_waiting()
   return TakeStatus::kStopped;
+}
+
+void BrokerEgress::take_more(std::size_t limit, Taken& taken, std::int64_t least_priority) {
+  std::size_t items = 0;
+  for (const Chunk& chunk : taken.chunks) items += chunk.items;
+  if (items >= limit || stopped_.load(std::memory_order_acquire)) return;
+  bool closed = false;
+  bool held_back = false;
+  forward_queued(limit - items, least_priority, held_back, closed);
+  const auto cancelled = std::move(taken.cancelled);
+  forwarded_->take(limit - items, least_priority, taken);
+  taken.cancelled.insert(taken.cancelled.begin(), cancelled.begin(), cancelled.end());
 }
 
 void BrokerEgress::interrupt() {

@@ -39,6 +39,10 @@ class BrokerEgress {
   // that the engine is closed.
   TakeStatus take(std::size_t limit, TimePoint deadline, Taken& taken, std::int64_t least_priority = kAnyPriority);
 
+  // For the thread that take() gave chunks, once it can go on: in Python when it has the GIL. Adds to them what was
+  // queued meanwhile. Never blocks.
+  void take_more(std::size_t limit, Taken& taken, std::int64_t least_priority = kAnyPriority);
+
   // The requests in flight. Results and losses are reported there, by any thread.
   ForwardedRequests& forwarded() { return *forwarded_; }
 

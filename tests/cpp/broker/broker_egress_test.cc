@@ -256,6 +256,26 @@ TEST_F(BrokerEgressTest, TakeWaitsForTheCallersThatAreBeingWoken) {
   EXPECT_TRUE(request.answered());
 }
 
+// For a thread that takes, and then has to wait for the GIL.
+TEST_F(BrokerEgressTest, TakeMoreAddsWhatWasQueuedMeanwhile) {
+  const RemoteRequest first = sent(engine, {1});
+  Taken taken = take(3);
+  const RemoteRequest second = sent(engine, {2});
+  const RemoteRequest third = sent(engine, {3});
+  const RemoteRequest fourth = sent(engine, {4});
+  ASSERT_TRUE(first.cancel(engine, true));
+  egress->take_more(3, taken);
+  ASSERT_EQ(taken.chunks.size(), 3U);
+  EXPECT_EQ(taken.cancelled, Ids{taken.chunks[0].id});
+  egress->take_more(3, taken);
+  EXPECT_EQ(taken.chunks.size(), 3U) << "no more than the limit";
+  for (const Chunk& chunk : {taken.chunks[1], taken.chunks[2], take_one()}) EXPECT_TRUE(answer(out(), chunk));
+  EXPECT_TRUE(second.answered() && third.answered() && fourth.answered());
+  egress->stop();
+  egress->take_more(4, taken);
+  EXPECT_EQ(taken.chunks.size(), 3U);
+}
+
 TEST_F(BrokerEgressTest, TakeWatchesDeadlines) {
   Chunk chunk;
   const RemoteRequest request = taken_before_it_expires(chunk);

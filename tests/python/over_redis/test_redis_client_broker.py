@@ -200,6 +200,33 @@ def test_replies_that_may_not_be_trimmed_hinder_nobody(make, workers, servers):
     assert future.result(LONG) == [6]
 
 
+@pytest.mark.parametrize("right", ["+multi", "-multi"])
+def test_requests_are_appended_together_if_the_user_may_do_that(make, workers, servers, right):
+    server = servers()
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", right)
+    streamer = make(f"redis://u:p@{server.address}")
+    futures = [streamer.submit([i]) for i in range(100)]
+    eventually(lambda: streamer.stats().stream.length == 100)
+    together = client.info("commandstats").get("cmdstat_multi", {"calls": 0})["calls"]
+    assert (together > 0) == (right == "+multi")
+    workers(server=server)
+    assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(100)]
+
+
+def test_a_request_that_is_refused_does_not_keep_out_those_sent_with_it(make, workers, servers):
+    server = servers()
+    client = server.client()
+    rights = ("~*:q", "~*:c", "~*:r:*", "+@all")
+    client.execute_command("ACL", "SETUSER", "u", "on", ">p", *rights)
+    streamer = make(f"redis://u:p@{server.address}")
+    futures = [streamer.submit([i], priority=-(i % 2)) for i in range(100)]
+    for future in futures[1::2]:
+        assert "permission" in str(future.exception(LONG))
+    workers(server=server)
+    assert [future.result(LONG) for future in futures[::2]] == [[2 * i] for i in range(0, 100, 2)]
+
+
 @pytest.mark.usefixtures("quick_audits")
 def test_what_waits_or_is_with_a_worker_is_not_sent_again(make, workers, queue):
     streamer = make()

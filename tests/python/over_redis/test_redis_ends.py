@@ -165,7 +165,7 @@ def test_a_client_whose_threads_never_started_is_closed(make, monkeypatch):
     streamer.close()
 
 
-@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_handle")])
+@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_answers")])
 def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
     worker, make, monkeypatch, end, method
 ):

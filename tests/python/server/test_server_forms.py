@@ -74,8 +74,9 @@ def in_grpc(app, model, told):
     else:
         given.contents.fp32_contents.extend(told["data"])
     found = asyncio.run(app.service.infer(infer_request(message), DEFAULTS))
-    (output,) = infer_response(found, raw=False).outputs
-    ((_, values),) = output.contents.ListFields()
+    answer = infer_response(found)
+    (output,) = answer.outputs
+    values = raw_values(output.datatype, answer.raw_output_contents[0])
     return list(output.shape), [text_of(each) for each in values]
 
 

@@ -104,7 +104,7 @@ class Reader:
                 if again:
                     self._audit(full=True)
             if not self._asked:
-                self._ask()
+                self._ask(self._next_read())
             read = self._receive(ask_again=True)
             self._session.found("reader")
             self._backoff.reset()
@@ -124,15 +124,17 @@ class Reader:
 
     # ------------------------------------------------------------------------ reading
 
-    def _ask(self) -> None:
-        """Send the commands of the next read, which waits for an entry until an audit is due."""
+    def _next_read(self) -> list[tuple[object, ...]]:
+        """Return the commands of a read that waits for an entry until an audit is due."""
         block_ms = self._session.broker.block_ms(self._until_audit())
-        self._send(self._last, TRIM_BYTES, "BLOCK", block_ms)
+        return self._reading(self._last, TRIM_BYTES, "BLOCK", block_ms)
 
-    def _send(self, after: bytes, trim: int, *block: object) -> None:
+    def _reading(self, after: bytes, trim: int, *block: object) -> list[tuple[object, ...]]:
         most = max(1, min(READ_ENTRIES, READ_BYTES // (self._largest + 1)))
         streams = ("STREAMS", self._session.replies, after)
-        commands = [*self._trimming(trim), ("XREAD", "COUNT", most, *block, *streams)]
+        return [*self._trimming(trim), ("XREAD", "COUNT", most, *block, *streams)]
+
+    def _ask(self, commands: list[tuple[object, ...]]) -> None:
         self._connection.send(commands)
         self._asked = len(commands)
 
@@ -149,18 +151,17 @@ class Reader:
         ((_, entries),) = got
         answers = self._answers(entries)
         self._session.in_flight.end(answers)
-        try:
-            # First, because it gives up the interpreter: callers that are woken need it.
-            if ask_again and self._until_audit() > 0:
-                self._ask()
-        finally:
-            if answers:
-                self._session.egress.answer(answers)
+        # Worked out first: the callers need the interpreter, which only sending gives up.
+        commands = self._next_read() if ask_again and self._until_audit() > 0 else []
+        if answers:
+            self._session.egress.answer(answers)
+        if commands:
+            self._ask(commands)
         return len(entries)
 
     def _read_now(self, after: bytes) -> int:
         """Read what is there; return the number of entries."""
-        self._send(after, 1)
+        self._ask(self._reading(after, 1))
         return self._receive(ask_again=False)
 
     def _trimming(self, least: int) -> list[tuple[object, ...]]:

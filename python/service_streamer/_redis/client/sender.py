@@ -172,25 +172,46 @@ class Sender:
         session = self._session
         chunks = self._next_chunks()
         messages = self._messages(chunks)
-        commands: list[Command] = [each for _, some in messages for each in some.values()]
+        appends: list[Command] = [each for _, some in messages for each in some.values()]
+        others: list[Command] = []
         if cancelled := self._to_delete[:]:
-            commands += deletion(session.keys, cancelled)
+            others += deletion(session.keys, cancelled)
         streams = session.keys.streams if self._sends_bulk else (session.keys.main,)
-        commands += [("XLEN", stream.key) for stream in streams]
-        if any(some for _, some in messages):
+        others += [("XLEN", stream.key) for stream in streams]
+        if appends:
             self._announce()
-        replies = self._connection.pipeline(commands)
-        first = replies[0]
+        entries, lengths = self._run(appends, others)
+        first = entries[0] if entries else None
         del self._unconfirmed[: len(chunks)]
         del self._to_delete[: len(cancelled)]
         for stream, some in messages:
-            self._arrive(stream, list(some), replies[: len(some)])
-            del replies[: len(some)]
-        self._update_room(replies[-len(streams) :])
+            self._arrive(stream, list(some), entries[: len(some)])
+            del entries[: len(some)]
+        self._update_room(lengths[-len(streams) :])
         if cancelled:
             with contextlib.suppress(BrokerError):  # the heartbeat of the worker finds them later
                 self._connection.pipeline(notice(session.keys, cancelled))
         return entry_time(first) if isinstance(first, bytes) else None
+
+    def _run(
+        self, appends: list[Command], others: list[Command]
+    ) -> tuple[list[object], list[object]]:
+        """Run commands in one round trip. Return the replies to both kinds.
+
+        A worker sees all entries at once. Otherwise the first one would end its wait, and would
+        often be a batch of its own.
+        """
+        count = len(appends)
+        if count < 2:
+            replies = self._connection.pipeline([*appends, *others])
+            return replies[:count], replies[count:]
+        begun, *replies = self._connection.pipeline([("MULTI",), *appends, ("EXEC",), *others])
+        queued, done, rest = replies[:count], replies[count], replies[count + 1 :]
+        if isinstance(begun, Exception):  # no permission, so each command ran by itself
+            return queued, rest
+        if isinstance(done, list):
+            return done, rest
+        return self._connection.pipeline(appends), rest  # none ran, because one is refused
 
     def _next_chunks(self) -> list[Chunk]:
         """Return the unconfirmed chunks for one round trip, limited by their bytes."""
