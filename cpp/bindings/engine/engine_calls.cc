@@ -241,7 +241,7 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   bool waiting;
   PyObject* result = nullptr;
   WorkerWake worker;
-  const bool lone = self->engine->requests() == 0 && self->backend->workers() == nullptr;
+  const bool lone = self->engine->requests() == 0 && self->backend->wakes_worker_late();
   if (enqueue(self, future, waiting, lone ? &worker : nullptr)) {
     const int done = wait_for_future(future, future->request->deadline, worker);
     if (done < 0) {

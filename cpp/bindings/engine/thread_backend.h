@@ -15,6 +15,7 @@ class ThreadBackend final : public Backend {
   void publish(EndedRequests& ended) override;
   void let_go(ReleasedRequests& released) override;
   PyObject* obstacle(const FutureObject* future) const override;
+  bool wakes_worker_late() const override { return true; }
   const char* workers() const override { return nullptr; }
 };
 

@@ -1,15 +1,30 @@
 #include "bindings/futures/backend.h"
 
+#include <utility>
+
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/waiting.h"
 
 namespace service_streamer::bindings {
 
 void Backend::raise_loss(const FutureObject* future) const {
   raise_message(python::worker_lost, "the worker of a batch with this request of %u items ended without an answer",
                 static_cast<unsigned>(future->request->size));
+}
+
+// enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.
+int Backend::wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker) {
+  Completion& completion = future->request->completion;
+  WorkerWake once = worker;
+  bool entered = false;
+  const auto wait = [&](Waiter& waiter) {
+    std::exchange(once, {}).run();
+    return completion.wait(waiter, deadline, entered);
+  };
+  return wait_without_gil(wait, [&](Waiter& waiter) { entered = completion.enter(waiter); });
 }
 
 bool Backend::is_running(const FutureObject* future) const {

@@ -2,6 +2,8 @@
 
 #include <Python.h>
 
+#include "service_streamer/base/clock.h"
+#include "service_streamer/batching/idle_worker.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/calls/call.h"
 
@@ -17,7 +19,7 @@ struct FutureObject;
 //   ProcessBackend   processes/  The workers are other processes. A request is a SerializedCall. The Server, ClientLink
 //                                or BrokerEgress that is attached to the engine later has a subclass.
 //
-// Every method is called with the GIL held. Only query_running() and cancel() may release it.
+// Every method is called with the GIL held. Only query_running(), cancel() and wait() may release it.
 class Backend {
  public:
   Backend() = default;
@@ -48,6 +50,12 @@ class Backend {
 
   // Raises the exception of a request that ended as Outcome::kLost.
   virtual void raise_loss(const FutureObject* future) const;
+
+  // Blocks until the request ends, without the GIL, and returns as wait_without_gil() does. First wakes the worker that
+  // the submit has left to this call.
+  virtual int wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker);
+  // Whether that is worth while for a lone request.
+  virtual bool wakes_worker_late() const { return false; }
 
   // Whether a worker has any of the items, as far as this process knows.
   virtual bool is_running(const FutureObject* future) const;

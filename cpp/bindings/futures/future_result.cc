@@ -7,7 +7,6 @@
 #include "bindings/futures/greenlets.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/libraries.h"
-#include "bindings/python/waiting.h"
 
 // Waiting for the end of a request, and its result as a Python object or exception.
 
@@ -142,15 +141,8 @@ int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker)
     if (is_done(future)) return 1;
     if (deadline <= Clock::now()) return 0;  // if not, another greenlet switched to this one early
   }
-  Completion& completion = future->request->completion;
-  // enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.
   const auto wait_until = [&](TimePoint limit) {
-    bool entered = false;
-    const auto wait = [&](Waiter& waiter) {
-      std::exchange(worker, {}).run();
-      return completion.wait(waiter, limit, entered);
-    };
-    return wait_without_gil(wait, [&](Waiter& waiter) { entered = completion.enter(waiter); });
+    return future->engine->backend->wait(future, limit, std::exchange(worker, {}));
   };
   EngineObject* engine = future->engine;
   if (!engine->answered && !engine->looked && deadline > Clock::now() + kLookAfter) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "bindings/futures/future.h"
 #include "bindings/processes/attached_backend.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
@@ -14,6 +15,16 @@
 namespace service_streamer::bindings {
 
 PyTypeObject* server_type = nullptr;
+
+int ServerBackend::wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker) {
+  if (worker.waiter == nullptr) return ProcessBackend::wait(future, deadline, worker);
+  PyObject* kept = Py_NewRef(object_);
+  WorkerWake once = worker;
+  const int done = wait_without_gil(
+      [&](Waiter& waiter) { return server.wait(std::exchange(once, {}), *future->request, waiter, deadline); });
+  Py_DECREF(kept);
+  return done;
+}
 
 namespace {
 
@@ -187,9 +198,10 @@ PyObject* server_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   options.places = static_cast<std::size_t>(std::max(places, 0));
   if (!read_options(hang_timeout, address, options)) return nullptr;
   return attached_new<ServerObject>(type, engine, [&](ServerObject& self) {
+    auto* object = reinterpret_cast<PyObject*>(&self);
     // Without the GIL: the server may wait for the lock of a folder.
     return attempt_without_gil(
-        [&] { self.backend = new ServerBackend(*engine->engine, options, own->inline_items()); });
+        [&] { self.backend = new ServerBackend(object, *engine->engine, options, own->inline_items()); });
   });
 }
 

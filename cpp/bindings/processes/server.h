@@ -10,13 +10,18 @@ namespace service_streamer::bindings {
 // The back end of an engine that is served here, by worker processes of its own.
 class ServerBackend final : public ProcessBackend {
  public:
-  ServerBackend(Engine& engine, const ipc::ServerOptions& options, bool inline_items)
-      : ProcessBackend(inline_items), server(engine, options) {}
+  ServerBackend(PyObject* object, Engine& engine, const ipc::ServerOptions& options, bool inline_items)
+      : ProcessBackend(inline_items), server(engine, options), object_(object) {}
 
   void submitted(Request& request) override { server.check_failure(request); }
+  int wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker) override;
+  bool wakes_worker_late() const override { return true; }
   bool watches_deadlines() const override { return true; }
 
   ipc::Server server;
+
+ private:
+  PyObject* const object_;  // borrowed: it owns this back end
 };
 
 struct ServerObject {

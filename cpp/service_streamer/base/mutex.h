@@ -17,6 +17,7 @@
 #define EXCLUDES(...) SERVICE_STREAMER_ANNOTATE(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) SERVICE_STREAMER_ANNOTATE(release_capability(__VA_ARGS__))
+#define TRY_ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(try_acquire_capability(__VA_ARGS__))
 
 namespace service_streamer {
 
@@ -24,6 +25,7 @@ class CAPABILITY("mutex") Mutex {
  public:
   void lock() ACQUIRE() { mutex_.lock(); }
   void unlock() RELEASE() { mutex_.unlock(); }
+  bool try_lock() TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
   std::mutex mutex_;

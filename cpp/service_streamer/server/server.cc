@@ -58,6 +58,10 @@ void Server::check_failure(Request& request) {
   impl_->check_failure(request);
 }
 
+Completion::Wait Server::wait(const WorkerWake& worker, Request& request, Waiter& waiter, TimePoint deadline) noexcept {
+  return impl_->wait(worker, request, waiter, deadline);
+}
+
 std::vector<WorkerReport> Server::workers() const {
   return impl_->workers();
 }

@@ -89,6 +89,11 @@ class Server {
   // Call this after Engine::submit(). Ends the request if no worker is available.
   void check_failure(Request& request);
 
+  // For a thread whose request was the only one when Engine::submit() set `worker`: wakes that worker and blocks as
+  // Completion::wait() does. If the server's thread sleeps, the calling thread sends the request to a worker process
+  // and receives the reply itself. Out of memory, it ends the process, as the server's thread does.
+  Completion::Wait wait(const WorkerWake& worker, Request& request, Waiter& waiter, TimePoint deadline) noexcept;
+
   std::vector<WorkerReport> workers() const;
   // The statistics of engine and workers as JSON (server/stats_json.h). Clients get the same text.
   std::string stats() const;

@@ -100,6 +100,7 @@ void Server::Impl::set_failure(std::optional<std::string> note) {
 // --- the IO thread ---
 
 void Server::Impl::run() {
+  turn_.lock();
   clients_.start();
   TimePoint deadline = TimePoint::min();
   bool engine_changed = true;
@@ -107,7 +108,11 @@ void Server::Impl::run() {
     if (engine_changed) deadline = calls::expire(engine_, poller_.waiter());
     TimePoint until = std::min(workers_.serve(engine_changed), deadline);
     if (clients_.serve()) until = TimePoint::min();
-    for (const Poller::Event& event : poller_.sleep(until, engine_changed)) {
+    sleeps_until_ = until;
+    turn_.unlock();
+    const auto events = poller_.sleep(until, engine_changed);
+    turn_.lock();
+    for (const Poller::Event& event : events) {
       if (event.key >= WorkerPool::kKeys) {
         workers_.handle(event);
       } else {
@@ -117,7 +122,65 @@ void Server::Impl::run() {
     // Events can take long, and the engine may have woken the thread meanwhile.
     engine_changed |= poller_.take_wake() || Clock::now() >= until;
   }
+  turn_.unlock();
   shut_down();
+}
+
+// --- a calling thread that receives its reply itself ---
+
+Completion::Wait Server::Impl::wait(const WorkerWake& worker, Request& request, Waiter& waiter,
+                                    TimePoint deadline) noexcept {
+  std::optional<WorkerPool::Reading> reading = begin_reading(worker, request);
+  if (!reading) return request.completion.wait(waiter, deadline);
+  const auto sleep = [&](TimePoint until) {
+    bool readable = false;
+    const Parker::Wake wake = caller_.parker.park(until, reading ? reading->connection->fd() : -1, readable);
+    if (readable && !receive(*reading)) reading.reset();
+    return wake;
+  };
+  const Completion::Wait end = request.completion.wait_by(caller_, deadline, false, sleep);
+  end_reading(reading);
+  return end;
+}
+
+// Gives the request to a worker. nullopt: the IO thread does so, or receives the reply.
+std::optional<WorkerPool::Reading> Server::Impl::begin_reading(const WorkerWake& worker, const Request& request) {
+  if (worker.waiter != &poller_.waiter() || !turn_.try_lock()) {
+    worker.run();
+    return std::nullopt;
+  }
+  std::optional<WorkerPool::Reading> reading;
+  TimePoint next;
+  if (read_by_caller_) {
+    next = workers_.serve(true);
+  } else {
+    reading = workers_.serve_lone(request, next);
+  }
+  read_by_caller_ |= reading.has_value();
+  const bool sleeps_too_long = next < sleeps_until_;
+  turn_.unlock();
+  if (sleeps_too_long) wake();
+  return reading;
+}
+
+// Does what the IO thread would do if the worker's socket is readable. False: there is no more to wait for there.
+bool Server::Impl::receive(const WorkerPool::Reading& reading) {
+  turn_.lock();
+  const bool goes_on = workers_.receive(reading);
+  const bool sleeps_too_long = workers_.serve(false) < sleeps_until_;
+  turn_.unlock();
+  if (sleeps_too_long) wake();
+  return goes_on;
+}
+
+void Server::Impl::end_reading(const std::optional<WorkerPool::Reading>& reading) {
+  {
+    const ForkLock no_fork;
+    WakeQueue::instance().leave(caller_);
+  }
+  MutexLock turn(turn_);
+  if (reading) workers_.end_reading(*reading);
+  read_by_caller_ = false;
 }
 
 // Applies what other threads have asked for. False: stop() was called.
@@ -140,8 +203,11 @@ bool Server::Impl::apply_requests() {
 void Server::Impl::shut_down() {
   engine_.stop_watching(poller_.waiter());  // from here on the engine must not count on this thread for deadlines
   if (!address_.starts_with('@')) unlink(address_.c_str());
-  workers_.stop();
-  clients_.stop();
+  {
+    MutexLock turn(turn_);
+    workers_.stop();
+  }
+  clients_.stop();  // without the turn: it waits for clients that do not read
   poller_.close();
   MutexLock lock(mutex_);
   stopping_ = true;

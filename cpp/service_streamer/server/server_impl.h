@@ -21,10 +21,17 @@
 namespace service_streamer::ipc {
 
 // The IO thread of a Server, and the requests of other threads to it.
+//
+// The thread that has the turn gives batches to workers and takes their replies: the IO thread, unless it sleeps. A
+// calling thread whose request is the only one takes the turn to send it, waits at the socket of the worker, and takes
+// the turn again to receive the reply. This saves two wake-ups of the IO thread. Decision 070 says why.
 class Server::Impl {
  public:
   Impl(Engine& engine, const ServerOptions& options);
-  ~Impl() { stop(); }
+  ~Impl() {
+    stop();
+    WaiterPool::release_with_event(caller_);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -32,6 +39,9 @@ class Server::Impl {
   bool from_this_process() const { return generation_ == ForkLock::generation(); }
   void start() EXCLUDES(life_);
   void stop() EXCLUDES(life_, mutex_);
+
+  Completion::Wait wait(const WorkerWake& worker, Request& request, Waiter& waiter, TimePoint deadline) noexcept
+      EXCLUDES(turn_);
 
   void configure(const EngineChange& change) EXCLUDES(settings_);
   void set_workers(int workers) EXCLUDES(settings_);
@@ -52,22 +62,33 @@ class Server::Impl {
   };
 
   void wake() { poller_.waiter().parker.unpark(); }
-  void run();
-  bool apply_requests() EXCLUDES(mutex_);
-  void shut_down() EXCLUDES(mutex_);
+  std::optional<WorkerPool::Reading> begin_reading(const WorkerWake& worker, const Request& request) EXCLUDES(turn_);
+  bool receive(const WorkerPool::Reading& reading) EXCLUDES(turn_);
+  void end_reading(const std::optional<WorkerPool::Reading>& reading) EXCLUDES(turn_);
+  void run() EXCLUDES(turn_);
+  bool apply_requests() REQUIRES(turn_) EXCLUDES(mutex_);
+  void shut_down() EXCLUDES(turn_, mutex_);
 
   // Constant after construction.
   Engine& engine_;
   const std::string address_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  // Used by the IO thread, or with their own synchronisation.
+  Mutex turn_;  // taken before all others but life_; the IO thread has it unless it sleeps
+  TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
+  bool read_by_caller_ GUARDED_BY(turn_) = false;  // a calling thread uses caller_
+
+  // Used by the thread that has the turn, or with their own synchronisation. Clients are for the IO thread only.
   WorkerEvents events_;
   WorkerAvailability availability_;
   Poller poller_;
   WorkerPool workers_;
   Clients clients_;
   std::atomic<std::uint32_t> last_worker_{0};
+
+  // The sleep of the calling thread that waits at a socket.
+  int caller_event_ = -1;
+  Waiter& caller_{WaiterPool::acquire_with_event(caller_event_)};
 
   // What other threads ask of the IO thread.
   Mutex mutex_;

@@ -78,6 +78,34 @@ void WorkerPool::handle(const Poller::Event& event) {
   has_broken_ |= worker->peer.broken();
 }
 
+// True if the worker has a batch of this request only.
+bool WorkerPool::Worker::has_alone(const Request& request) const {
+  return std::ranges::any_of(in_flight, [&](const auto& each) { return each->is_alone(request); });
+}
+
+std::optional<WorkerPool::Reading> WorkerPool::serve_lone(const Request& request, TimePoint& next) {
+  lone_ = &request;
+  next = serve(true);
+  lone_ = nullptr;
+  for (const auto& [id, worker] : workers_) {
+    if (worker->has_alone(request))
+      return Reading{.request = &request, .worker = id, .connection = worker->peer.connection()};
+  }
+  return std::nullopt;
+}
+
+bool WorkerPool::receive(const Reading& reading) {
+  Worker* worker = find(reading.worker);
+  if (worker == nullptr) return false;
+  receive(*worker);
+  has_broken_ |= worker->peer.broken();
+  return !worker->peer.broken() && worker->has_alone(*reading.request);
+}
+
+void WorkerPool::end_reading(const Reading& reading) {
+  if (Worker* worker = find(reading.worker)) worker->peer.read(true);
+}
+
 WorkerPool::Worker* WorkerPool::find(std::uint32_t id) const {
   const auto found = workers_.find(id);
   return found != workers_.end() ? found->second.get() : nullptr;
@@ -127,6 +155,7 @@ bool WorkerPool::handle_reply(Worker& worker, InMessage& message) {
   if (found == worker.in_flight.end()) return false;
   std::unique_ptr<InFlightBatch> in_flight = std::move(*found);
   worker.in_flight.erase(found);
+  worker.peer.read(true);  // the reply that a calling thread may have waited for is here
   if (message.dropped_bytes > 0) {
     end(*in_flight, Outcome::kLost,
         "there was no memory for an answer of " + std::to_string(message.dropped_bytes) + " bytes");

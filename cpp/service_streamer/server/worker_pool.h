@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ namespace service_streamer::ipc {
 // them have only requests that have ended. It tells how many are paused; for these it gets others, but at most as many
 // as it has places. The batches that it has weigh at most as much together as the engine allows for one.
 //
-// Used by the IO thread only. Any thread may call set_places(), places(), deaths() and reports(). No call blocks.
+// Used by the thread that has the turn (Server::Impl). Any thread may call set_places(), places(), deaths() and
+// reports(). No call blocks.
 class WorkerPool {
  public:
   WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, const ServerOptions& options);
@@ -53,6 +55,19 @@ class WorkerPool {
   // `engine_changed`: the engine woke the thread, or the time that the last call returned has come. Returns when to
   // call it again.
   TimePoint serve(bool engine_changed);
+
+  // For a calling thread that receives the reply to its lone request itself. serve_lone() is serve(true), and sets
+  // `next`; nullopt: no worker got the request in a batch of its own. Otherwise the poller does not report replies of
+  // that worker. The thread waits until the connection is readable, and calls receive() then. If that returns false,
+  // the poller reports them again, as after end_reading().
+  struct Reading {
+    const Request* request;
+    std::uint32_t worker;
+    std::shared_ptr<const Connection> connection;
+  };
+  std::optional<Reading> serve_lone(const Request& request, TimePoint& next);
+  bool receive(const Reading& reading);
+  void end_reading(const Reading& reading);
 
   bool any_ready() const;
 
@@ -75,6 +90,10 @@ class WorkerPool {
     int attempts = 0;  // workers that may have started to run it
     TimePoint sent;
     bool cancelled = false;  // the worker was told that it is not wanted any more
+
+    bool is_alone(const Request& request) const {
+      return batch.ranges.size() == 1 && batch.ranges.front().request == &request && batch.ranges.front().whole();
+    }
   };
   struct Worker {
     Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
@@ -83,6 +102,8 @@ class WorkerPool {
       const std::size_t limit = std::max<std::size_t>(places, 1) + std::min(paused, places);
       return ready && !retiring && in_flight.size() < limit && !peer.broken();
     }
+
+    bool has_alone(const Request& request) const;
 
     const std::uint32_t id;
     Peer peer;
@@ -130,14 +151,15 @@ class WorkerPool {
   const int retries_allowed_;
   const Duration hang_timeout_;
 
-  // Used by the IO thread only.
+  // Of the thread that has the turn.
   std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<InFlightBatch>> retries_;  // oldest first
   std::uint64_t last_batch_id_ = 0;
   bool has_broken_ = false;  // a worker may have to be removed
+  const Request* lone_ = nullptr;  // in serve_lone()
 
   std::atomic<std::size_t> places_;
-  std::atomic<std::uint64_t> deaths_{0};  // written by the IO thread
+  std::atomic<std::uint64_t> deaths_{0};  // written by the thread that has the turn
 
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::shared_ptr<WorkerStats>> stats_ GUARDED_BY(mutex_);

@@ -173,6 +173,7 @@ void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) 
   ++sent.attempts;
   worker.in_flight.push_back(std::move(in_flight));
   engine_.record_sent(sent.batch, static_cast<std::uint32_t>(worker.process.pid()));
+  if (lone_ != nullptr && sent.is_alone(*lone_)) worker.peer.read(false);  // before there can be a reply
   worker.peer.send(std::move(message));
   if (!worker.peer.broken()) return;
   --sent.attempts;  // the worker was dead before it got the batch

@@ -36,6 +36,9 @@ class Peer {
   // False: no message for now, or the peer is broken.
   bool receive(InMessage& message);
 
+  // For a thread that waits for messages beside the poller.
+  std::shared_ptr<const Connection> connection() const { return connection_; }
+
   // Sets whether the poller reports readability. It always reports that the peer hung up.
   void read(bool wanted);
 

@@ -1,11 +1,13 @@
 #include "service_streamer/waiting/parker.h"
 
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 
@@ -53,6 +55,25 @@ Parker::Wake Parker::park(TimePoint deadline) {
     wake = wait_on(state_, kParked, deadline);
   } while (wake == Wake::kUnparked && state_.load(std::memory_order_relaxed) == kParked);
   return state_.exchange(kEmpty, std::memory_order_acquire) == kNotified ? Wake::kUnparked : wake;
+}
+
+Parker::Wake Parker::park(TimePoint deadline, int fd, bool& readable) {
+  readable = false;
+  if (!begin_sleep()) {
+    end_sleep();
+    return Wake::kUnparked;
+  }
+  std::array<pollfd, 2> watched{
+      {{.fd = fd, .events = POLLIN, .revents = 0}, {.fd = event_, .events = POLLIN, .revents = 0}}};
+  const timespec left = time_left(deadline);
+  const int ready = ppoll(watched.data(), watched.size(), deadline != TimePoint::max() ? &left : nullptr, nullptr);
+  if (ready > 0 && watched[1].revents != 0) {
+    std::uint64_t count = 0;  // unread, it would end every later sleep
+    [[maybe_unused]] const ssize_t received = read(event_, &count, sizeof count);
+  }
+  readable = ready > 0 && watched[0].revents != 0;
+  if (end_sleep() || ready > 0) return Wake::kUnparked;
+  return ready < 0 ? Wake::kInterrupted : Wake::kTimeout;
 }
 
 // On failure the state stays kNotified, so that end_sleep() reports the wake-up.

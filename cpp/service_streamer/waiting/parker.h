@@ -29,6 +29,10 @@ class Parker {
   // thread.
   Wake park(TimePoint deadline);
 
+  // The same for a parker with an event. It also ends when `fd` is readable or at its end; then sets `readable` and
+  // returns kUnparked. -1: no descriptor.
+  Wake park(TimePoint deadline, int fd, bool& readable);
+
   // The begin and the end of a sleep in epoll or poll. If begin_sleep() returns false, a wake-up is pending: the
   // thread may poll its descriptors but must not sleep. end_sleep() returns whether unpark() was called, so the
   // thread checks its predicate.

@@ -102,20 +102,6 @@ void Completion::finish() {
   state_.store(kDone, std::memory_order_release);
 }
 
-Completion::Wait Completion::wait(Waiter& waiter, TimePoint deadline, bool entered) {
-  if (!entered && done()) return Wait::kDone;
-  if (!entered && !enter(waiter)) return wait_in_crowd(deadline);
-  for (;;) {
-    const Parker::Wake wake = waiter.parker.park(deadline);
-    if (done()) break;
-    if (wake == Parker::Wake::kUnparked) continue;
-    if (withdraw(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
-    deadline = TimePoint::max();  // the request is being published, and the wake-up is on its way
-  }
-  WakeQueue::instance().pass(waiter);
-  return Wait::kDone;
-}
-
 bool Completion::enter(Waiter& waiter) {
   Waiter* none = nullptr;
   return waiter_.compare_exchange_strong(none, &waiter, std::memory_order_acq_rel);

@@ -60,7 +60,13 @@ class Completion {
 
   // Blocks until the request is published, the deadline passes, or a signal handler ran in this thread. Any thread,
   // each with its own `waiter`. A thread that WakeQueue has woken wakes the next one before this returns.
-  Wait wait(Waiter& waiter, TimePoint deadline, bool entered = false);
+  Wait wait(Waiter& waiter, TimePoint deadline, bool entered = false) {
+    return wait_by(waiter, deadline, entered, [&](TimePoint until) { return waiter.parker.park(until); });
+  }
+
+  // The same, but the first thread sleeps by `sleep(until)`, which ends as Parker::park() does.
+  template <typename Sleep>
+  Wait wait_by(Waiter& waiter, TimePoint deadline, bool entered, Sleep sleep);
 
  private:
   friend class WakeQueue;
@@ -131,5 +137,20 @@ class WakeQueue {
   int waking_ GUARDED_BY(mutex_) = 0;     // batons: threads that were woken and have not passed theirs
   std::uint32_t generation_ GUARDED_BY(mutex_);
 };
+
+template <typename Sleep>
+Completion::Wait Completion::wait_by(Waiter& waiter, TimePoint deadline, bool entered, Sleep sleep) {
+  if (!entered && done()) return Wait::kDone;
+  if (!entered && !enter(waiter)) return wait_in_crowd(deadline);
+  for (;;) {
+    const Parker::Wake wake = sleep(deadline);
+    if (done()) break;
+    if (wake == Parker::Wake::kUnparked) continue;
+    if (withdraw(waiter)) return wake == Parker::Wake::kTimeout ? Wait::kTimeout : Wait::kInterrupted;
+    deadline = TimePoint::max();  // the request is being published, and the wake-up is on its way
+  }
+  WakeQueue::instance().pass(waiter);
+  return Wait::kDone;
+}
 
 }  // namespace service_streamer

@@ -136,14 +136,12 @@ class Caller {
     return RemoteRequest(std::move(items), terms);
   }
 
-  // Sometimes the caller waits for the result at once, and may give up.
+  // Sometimes the caller waits for the result at once, receives it itself if it can, and may give up.
   bool enter(const RemoteRequest& request) {
-    if (!request.submit(engine_, server_)) return false;
-    if (server_ != nullptr && random_.uniform() < 0.5) {
-      const auto shortly = microseconds(random_.between(0, 2000));
-      request.wait(random_.uniform() < 0.2 ? shortly : kPatience);
-    }
-    return true;
+    if (server_ == nullptr || random_.uniform() < 0.5) return request.submit(engine_, server_);
+    const auto shortly = microseconds(random_.between(0, 2000));
+    const Duration patience = random_.uniform() < 0.2 ? shortly : kPatience;
+    return request.ask(engine_, *server_, patience) != Completion::Wait::kInterrupted;
   }
 
   void finish(const RemoteRequest& request) {

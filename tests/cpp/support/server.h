@@ -72,15 +72,24 @@ class RemoteRequest {
   Request& request() const { return call_->request; }
 
   // With a server, also calls its check_failure().
-  bool submit(Engine& engine, Server* server = nullptr) const {
+  bool submit(Engine& engine, Server* server = nullptr, WorkerWake* later = nullptr) const {
     call_->ref();
-    const Engine::Admission admission = engine.submit(call_->request);
+    const Engine::Admission admission =
+        later != nullptr ? engine.submit(call_->request, *later) : engine.submit(call_->request);
     if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
       call_->unref();
       return false;
     }
     if (server != nullptr) server->check_failure(call_->request);
     return true;
+  }
+
+  // Submits and waits as predict() does for a lone request; kInterrupted if it was refused.
+  Completion::Wait ask(Engine& engine, Server& server, Duration patience = kPatience) const {
+    WorkerWake worker;
+    if (!submit(engine, &server, &worker)) return Completion::Wait::kInterrupted;
+    Sleeping sleeping;
+    return server.wait(worker, call_->request, sleeping.waiter(), Clock::now() + patience);
   }
 
   bool done() const { return call_->request.completion.done(); }
