@@ -99,7 +99,7 @@ class Engine {
     TimePoint deadline = TimePoint::max();
     const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
     bool when_closed = true;                  // false: kClosed does not end the wait
-    bool after_callers = false;               // IdleWorker::after_callers
+    IdleWorker::Behind behind = IdleWorker::Behind::kNone;
   };
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live = {})
       EXCLUDES(mutex_);

@@ -16,7 +16,7 @@ Engine::Ready Engine::poll(CloseReason& reason, const ItemWeights& live) {
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live) {
   IdleWorker self(waiter);
-  self.after_callers = end.after_callers;
+  self.behind = end.behind;
   for (;;) {
     TimePoint until = TimePoint::max();
     const Ready ready = start_waiting(self, reason, until, live);
@@ -169,7 +169,10 @@ WorkerWake Engine::worker_to_wake(TimePoint now) {
     last.state = IdleWorker::State::kReserved;
     last.reason = verdict.reason;
     ++reserved_;
-    return {.waiter = &last.waiter, .after_callers = last.after_callers && gathers()};
+    WorkerWake wake{.waiter = &last.waiter};
+    if (last.behind == IdleWorker::Behind::kFirst) wake.behind = WakeQueue::Others::kFirst;
+    if (last.behind == IdleWorker::Behind::kAllOfFast && gathers()) wake.behind = WakeQueue::Others::kAll;
+    return wake;
   }
   for (const IdleWorker* worker : idle_) {
     if (worker->until <= verdict.at) return {};

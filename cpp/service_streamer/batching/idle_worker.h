@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "service_streamer/base/clock.h"
@@ -14,7 +15,9 @@ struct IdleWorker {
   explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
 
   Waiter& waiter;
-  bool after_callers = false;  // it may be woken by WakeQueue::wake_after_others(), because it needs the GIL
+  // Of the callers that are being woken, these come first, because they may submit again: none; those of
+  // WakeQueue::Others::kFirst; or all, if the model is very fast.
+  enum class Behind { kNone, kFirst, kAllOfFast } behind = Behind::kNone;
   enum class State {
     kAway,
     kIdle,
@@ -28,7 +31,7 @@ struct IdleWorker {
 // A worker to wake after the mutex of the engine is released; waiter == nullptr: none.
 struct WorkerWake {
   Waiter* waiter = nullptr;
-  bool after_callers = false;  // through WakeQueue::wake_after_others()
+  std::optional<WakeQueue::Others> behind = std::nullopt;  // through WakeQueue::wake_after()
 
   void run() const;
 };

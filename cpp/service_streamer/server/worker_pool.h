@@ -155,7 +155,7 @@ class WorkerPool {
   std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<InFlightBatch>> retries_;  // oldest first
   std::uint64_t last_batch_id_ = 0;
-  bool has_broken_ = false;  // a worker may have to be removed
+  bool has_broken_ = false;        // a worker may have to be removed
   const Request* lone_ = nullptr;  // in serve_lone()
 
   std::atomic<std::size_t> places_;
