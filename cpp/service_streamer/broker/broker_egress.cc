@@ -50,7 +50,9 @@ void BrokerEgress::take_more(std::size_t limit, Taken& taken, std::int64_t least
   bool closed = false;
   bool held_back = false;
   forward_queued(limit - items, least_priority, held_back, closed);
+  const auto cancelled = std::move(taken.cancelled);
   forwarded_->take(limit - items, least_priority, taken);
+  taken.cancelled.insert(taken.cancelled.begin(), cancelled.begin(), cancelled.end());
 }
 
 void BrokerEgress::interrupt() {

@@ -77,8 +77,7 @@ void ForwardedRequests::take(std::size_t limit, std::int64_t least_priority, Tak
     lane.items -= chunk;
     if (forwarded.taken == forwarded.call->request.size) lane.ids.pop_front();
   }
-  taken.cancelled.insert(taken.cancelled.end(), cancelled_.begin(), cancelled_.end());
-  cancelled_.clear();
+  taken.cancelled = std::exchange(cancelled_, {});
   taken.in_flight = requests_.size();
 }
 

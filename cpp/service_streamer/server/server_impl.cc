@@ -135,7 +135,8 @@ Completion::Wait Server::Impl::wait(const WorkerWake& worker, Request& request, 
   Waiter* caller = nullptr;  // only now, so that a closed server has no descriptor for it
   try {
     if (worker.waiter == &poller_.waiter()) caller = &WaiterPool::acquire_with_event(event);
-  } catch (const std::system_error&) {  // no descriptor is left
+  } catch (const std::system_error&) {
+    caller = nullptr;  // no descriptor is left
   }
   std::optional<WorkerPool::Reading> reading;
   if (caller != nullptr) {

@@ -71,9 +71,9 @@ class Server::Impl {
   const std::string address_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  Mutex turn_;  // taken before all others but life_; the IO thread has it unless it sleeps
-  TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
   bool read_by_caller_ GUARDED_BY(turn_) = false;  // a calling thread waits at a socket
+  TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
+  Mutex turn_;  // taken before all others but life_; the IO thread has it unless it sleeps
 
   // Used by the thread that has the turn, or with their own synchronisation. Clients are for the IO thread only.
   WorkerEvents events_;
