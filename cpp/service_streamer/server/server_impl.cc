@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "service_streamer/base/random_id.h"
@@ -130,22 +131,37 @@ void Server::Impl::run() {
 
 Completion::Wait Server::Impl::wait(const WorkerWake& worker, Request& request, Waiter& waiter,
                                     TimePoint deadline) noexcept {
-  std::optional<WorkerPool::Reading> reading = begin_reading(worker, request);
-  if (!reading) return request.completion.wait(waiter, deadline);
-  const auto sleep = [&](TimePoint until) {
-    bool readable = false;
-    const Parker::Wake wake = caller_.parker.park(until, reading ? reading->connection->fd() : -1, readable);
-    if (readable && !receive(*reading)) reading.reset();
-    return wake;
-  };
-  const Completion::Wait end = request.completion.wait_by(caller_, deadline, false, sleep);
-  end_reading(reading);
-  return end;
+  int event = -1;
+  Waiter* caller = nullptr;  // only now, so that a closed server has no descriptor for it
+  try {
+    if (worker.waiter == &poller_.waiter()) caller = &WaiterPool::acquire_with_event(event);
+  } catch (const std::system_error&) {
+    caller = nullptr;  // no descriptor is left
+  }
+  std::optional<WorkerPool::Reading> reading;
+  if (caller != nullptr) {
+    reading = begin_reading(worker, request);
+  } else {
+    worker.run();
+  }
+  std::optional<Completion::Wait> end;
+  if (reading) {
+    const auto sleep = [&](TimePoint until) {
+      bool readable = false;
+      const Parker::Wake wake = caller->parker.park(until, reading ? reading->connection->fd() : -1, readable);
+      if (readable && !receive(*reading)) reading.reset();
+      return wake;
+    };
+    end = request.completion.wait_by(*caller, deadline, false, sleep);
+    end_reading(*caller, reading);
+  }
+  if (caller != nullptr) WaiterPool::release_with_event(*caller);
+  return end ? *end : request.completion.wait(waiter, deadline);
 }
 
 // Gives the request to a worker. nullopt: the IO thread does so, or receives the reply.
 std::optional<WorkerPool::Reading> Server::Impl::begin_reading(const WorkerWake& worker, const Request& request) {
-  if (worker.waiter != &poller_.waiter() || !turn_.try_lock()) {
+  if (!turn_.try_lock()) {
     worker.run();
     return std::nullopt;
   }
@@ -173,10 +189,10 @@ bool Server::Impl::receive(const WorkerPool::Reading& reading) {
   return goes_on;
 }
 
-void Server::Impl::end_reading(const std::optional<WorkerPool::Reading>& reading) {
+void Server::Impl::end_reading(Waiter& caller, const std::optional<WorkerPool::Reading>& reading) {
   {
     const ForkLock no_fork;
-    WakeQueue::instance().leave(caller_);
+    WakeQueue::instance().leave(caller);
   }
   MutexLock turn(turn_);
   if (reading) workers_.end_reading(*reading);

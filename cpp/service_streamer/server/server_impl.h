@@ -28,10 +28,7 @@ namespace service_streamer::ipc {
 class Server::Impl {
  public:
   Impl(Engine& engine, const ServerOptions& options);
-  ~Impl() {
-    stop();
-    WaiterPool::release_with_event(caller_);
-  }
+  ~Impl() { stop(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -64,7 +61,7 @@ class Server::Impl {
   void wake() { poller_.waiter().parker.unpark(); }
   std::optional<WorkerPool::Reading> begin_reading(const WorkerWake& worker, const Request& request) EXCLUDES(turn_);
   bool receive(const WorkerPool::Reading& reading) EXCLUDES(turn_);
-  void end_reading(const std::optional<WorkerPool::Reading>& reading) EXCLUDES(turn_);
+  void end_reading(Waiter& caller, const std::optional<WorkerPool::Reading>& reading) EXCLUDES(turn_);
   void run() EXCLUDES(turn_);
   bool apply_requests() REQUIRES(turn_) EXCLUDES(mutex_);
   void shut_down() EXCLUDES(turn_, mutex_);
@@ -74,9 +71,9 @@ class Server::Impl {
   const std::string address_;
   const std::uint32_t generation_ = ForkLock::generation();
 
-  Mutex turn_;  // taken before all others but life_; the IO thread has it unless it sleeps
+  bool read_by_caller_ GUARDED_BY(turn_) = false;  // a calling thread waits at a socket
   TimePoint sleeps_until_ GUARDED_BY(turn_) = TimePoint::min();
-  bool read_by_caller_ GUARDED_BY(turn_) = false;  // a calling thread uses caller_
+  Mutex turn_;  // taken before all others but life_; the IO thread has it unless it sleeps
 
   // Used by the thread that has the turn, or with their own synchronisation. Clients are for the IO thread only.
   WorkerEvents events_;
@@ -85,10 +82,6 @@ class Server::Impl {
   WorkerPool workers_;
   Clients clients_;
   std::atomic<std::uint32_t> last_worker_{0};
-
-  // The sleep of the calling thread that waits at a socket.
-  int caller_event_ = -1;
-  Waiter& caller_{WaiterPool::acquire_with_event(caller_event_)};
 
   // What other threads ask of the IO thread.
   Mutex mutex_;

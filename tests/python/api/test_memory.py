@@ -50,7 +50,8 @@ def check(unlucky, streamer):
     for future in held: future.result(60)
     assert streamer.predict([1], timeout=60) == [1]
     assert after - before < 5, f"{after - before:.1f} MB more"
-    assert descriptors_after <= descriptors_before
+    # one thread calls, so the pool of waiters with an eventfd has one at most
+    assert descriptors_after <= descriptors_before + 1
     stats = streamer.stats()
     assert stats.queued_items == stats.waiting_requests == 0
     print("clean")

@@ -61,6 +61,7 @@ def test_the_next_read_is_worked_out_before_the_callers_are_woken(breaks):
 
     class Connection:
         made = 1
+        connected = True
 
         def connect(self):
             pass
@@ -87,12 +88,46 @@ def test_the_next_read_is_worked_out_before_the_callers_are_woken(breaks):
     egress = SimpleNamespace(answer=lambda answers: steps.append("answer"))
     place = session.Session(egress, broker, Keys(""), Signer(None), bytes(16))
     streams = SimpleNamespace(all_here=lambda: True, take=lambda message: False)
-    reader = Reader(place, send_again=None, streams=streams)
+    reader = Reader(place, streams)
     place.in_flight.begin([(1, 0)])
     with pytest.raises(BrokerError) if breaks else contextlib.nullcontext():
         reader._work()
     assert steps == ["works out", "XREAD", "works out", "answer", "XREAD"]
     assert (1, 0) not in place.in_flight
+
+
+def test_the_next_read_is_not_sent_on_another_connection():
+    """The reader would take the replies to earlier commands for those to later ones."""
+    sent = []
+
+    class Connection:
+        made = 1
+        connected = True
+
+        def connect(self):
+            self.connected = True
+
+        def send(self, commands):
+            sent.append([each[0] for each in commands])
+
+        def receive(self, count):  # XTRIM was refused by what is a replica now
+            self.connected = False
+            reader._stopping = True
+            return [[[b"replies", [[b"1-0", [FIELD, pack_replies([(1, 0, 1, b"body")])]]]]]]
+
+    broker = SimpleNamespace(
+        connection=Connection,
+        block_ms=lambda seconds: 1000,
+        clock=SimpleNamespace(now_ms=lambda: 0),
+    )
+    place = session.Session(
+        SimpleNamespace(answer=lambda answers: None), broker, Keys(""), Signer(None), bytes(16)
+    )
+    streams = SimpleNamespace(all_here=lambda: True, take=lambda message: False)
+    reader = Reader(place, streams)
+    place.in_flight.begin([(1, 0)])
+    reader._work()
+    assert sent == [["XREAD"]]
 
 
 class BrokerOfNobody:

@@ -151,8 +151,10 @@ class Reader:
         ((_, entries),) = got
         answers = self._answers(entries)
         self._session.in_flight.end(answers)
-        # Worked out first: the callers need the interpreter, which only sending gives up.
-        commands = self._next_read() if ask_again and self._until_audit() > 0 else []
+        # Worked out first: the callers need the interpreter, which only sending gives up. A refused
+        # XTRIM may have closed the connection: what to read on the next one is for an audit to say.
+        asks = ask_again and self._connection.connected and self._until_audit() > 0
+        commands = self._next_read() if asks else []
         if answers:
             self._session.egress.answer(answers)
         if commands:
