@@ -290,7 +290,7 @@ void ClientLink::Impl::take_back(const std::vector<Engine::Returned>& returned) 
   EndedRequests ended;
   ReleasedRequests released;
   engine_.take_back(returned, ended, released);
-  publish(ended);
+  publish(ended, 2);  // how fast the model is, this engine does not know
   let_go(released);
 }
 

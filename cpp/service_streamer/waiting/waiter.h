@@ -99,8 +99,8 @@ class WakeQueue {
   void publish(Completion& completion) EXCLUDES(mutex_);
 
   // Wakes the first queued thread, unless another one has the baton or 16 are awake. To be called after a batch of
-  // publish(). `batons`: 2 if the GIL should not wait for a thread that is being woken: answers of a fast model come
-  // often, and a thread without the GIL leaves it free.
+  // publish(). `batons`: 2 for answers of a fast model, or of one that is not known. They come so often that the GIL
+  // should never wait for a thread that is being woken.
   void wake(int batons = 1) EXCLUDES(mutex_);
 
   // Called by the thread of `waiter` when it wakes up: from now on it is awake. Passes the baton if it has that.
