@@ -91,7 +91,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
   if (!begin_serving(self)) return nullptr;
   const auto next = [self](DeferredWake& later) {
     bool closed = false;
-    PyObject* batch = next_batch(self, {.after_callers = true}, {}, later, closed);
+    PyObject* batch = next_batch(self, {.behind = IdleWorker::Behind::kAllOfFast}, {}, later, closed);
     return batch != nullptr || PyErr_Occurred() != nullptr ? batch : Py_NewRef(Py_None);
   };
   PyObject* left = run_batches(next, predict, logged);

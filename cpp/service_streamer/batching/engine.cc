@@ -29,7 +29,7 @@ Engine::Engine(const EngineOptions& options, TenantShares tenants)
 
 void WorkerWake::run() const {
   if (waiter == nullptr) return;
-  after_callers ? WakeQueue::instance().wake_after_others(*waiter) : waiter->parker.unpark();
+  behind ? WakeQueue::instance().wake_after(*behind, *waiter) : waiter->parker.unpark();
 }
 
 void Wakes::run() {

@@ -99,7 +99,7 @@ class Engine {
     TimePoint deadline = TimePoint::max();
     const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
     bool when_closed = true;                  // false: kClosed does not end the wait
-    bool after_callers = false;               // IdleWorker::AfterCallers::kIfFast
+    IdleWorker::Behind behind = IdleWorker::Behind::kNone;
   };
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live = {})
       EXCLUDES(mutex_);
@@ -260,7 +260,7 @@ class Engine {
       REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   WorkerWake worker_to_wake(TimePoint now) REQUIRES(mutex_);
-  bool gathers(const IdleWorker& worker) const REQUIRES(mutex_);
+  std::optional<WakeQueue::Others> callers_before(const IdleWorker& worker) const REQUIRES(mutex_);
   void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
   void count(const Request& request, Outcome outcome) REQUIRES(mutex_);
   void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);

@@ -16,7 +16,7 @@ Engine::Ready Engine::poll(CloseReason& reason, const ItemWeights& live) {
 
 Engine::Ready Engine::wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live) {
   IdleWorker self(waiter);
-  if (end.after_callers) self.after_callers = IdleWorker::AfterCallers::kIfFast;
+  self.behind = end.behind;
   for (;;) {
     TimePoint until = TimePoint::max();
     const Ready ready = start_waiting(self, reason, until, live);
@@ -169,7 +169,7 @@ WorkerWake Engine::worker_to_wake(TimePoint now) {
     last.state = IdleWorker::State::kReserved;
     last.reason = verdict.reason;
     ++reserved_;
-    return {.waiter = &last.waiter, .after_callers = gathers(last)};
+    return {.waiter = &last.waiter, .behind = callers_before(last)};
   }
   for (const IdleWorker* worker : idle_) {
     if (worker->until <= verdict.at) return {};
@@ -178,13 +178,22 @@ WorkerWake Engine::worker_to_wake(TimePoint now) {
   return {.waiter = &last.waiter};
 }
 
-// True if the batch of this worker should wait for the callers that are being woken, which soon submit again.
-bool Engine::gathers(const IdleWorker& worker) const {
+// Of the callers that are being woken, those that come before the worker, because they soon submit again.
+std::optional<WakeQueue::Others> Engine::callers_before(const IdleWorker& worker) const {
   constexpr Duration kGatherBelow = std::chrono::microseconds(25);
-  if (worker.after_callers != IdleWorker::AfterCallers::kIfFast) {
-    return worker.after_callers == IdleWorker::AfterCallers::kAlways;
+  switch (worker.behind) {
+    case IdleWorker::Behind::kNone:
+      break;
+    case IdleWorker::Behind::kFirst:
+      return WakeQueue::Others::kFirst;
+    case IdleWorker::Behind::kAll:
+      return WakeQueue::Others::kAll;
+    case IdleWorker::Behind::kAllOfFast:
+      if (options_.policy == PolicyKind::kAdaptive && policy_.mean_service() < kGatherBelow)
+        return WakeQueue::Others::kAll;
+      break;
   }
-  return options_.policy == PolicyKind::kAdaptive && policy_.mean_service() < kGatherBelow;
+  return std::nullopt;
 }
 
 }  // namespace service_streamer

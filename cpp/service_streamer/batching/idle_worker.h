@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "service_streamer/base/clock.h"
@@ -14,8 +15,9 @@ struct IdleWorker {
   explicit IdleWorker(Waiter& to_wake) : waiter(to_wake) {}
 
   Waiter& waiter;
-  // Whether WakeQueue::wake_after_others() wakes it, because it needs the GIL: if the model is fast, or always.
-  enum class AfterCallers { kNever, kIfFast, kAlways } after_callers = AfterCallers::kNever;
+  // Of the callers that are being woken, these come first, because they may submit again: none; those of
+  // WakeQueue::Others::kFirst; all; or all if the model is very fast.
+  enum class Behind { kNone, kFirst, kAll, kAllOfFast } behind = Behind::kNone;
   enum class State {
     kAway,
     kIdle,
@@ -29,7 +31,7 @@ struct IdleWorker {
 // A worker to wake after the mutex of the engine is released; waiter == nullptr: none.
 struct WorkerWake {
   Waiter* waiter = nullptr;
-  bool after_callers = false;  // through WakeQueue::wake_after_others()
+  std::optional<WakeQueue::Others> behind = std::nullopt;  // through WakeQueue::wake_after()
 
   void run() const;
 };

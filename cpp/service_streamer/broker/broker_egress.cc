@@ -13,7 +13,7 @@ BrokerEgress::BrokerEgress(Engine& engine, std::uint32_t chunk_size)
       waiter_(WaiterPool::acquire()),
       forwarded_(std::make_shared<ForwardedRequests>(engine, waiter_, chunk_size)) {
   // Callers that are woken soon submit again, and all their requests go to the broker in one round trip.
-  idle_.after_callers = Engine::IdleWorker::AfterCallers::kAlways;
+  idle_.behind = Engine::IdleWorker::Behind::kAll;
 }
 
 // In a forked child a mutex may be locked forever, so nothing is touched there.

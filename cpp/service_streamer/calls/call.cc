@@ -62,14 +62,14 @@ void let_go(Request& request) {
 
 }  // namespace
 
-void publish(EndedRequests& ended) noexcept {
+void publish(EndedRequests& ended, int batons) noexcept {
   if (ended.count == 0) return;
   EndedRequests in_order;  // those of a higher priority are first in a batch, and so are their answers
   while (Request* request = ended.pop()) in_order.push(*request);
   for (Request* request = in_order.first; request != nullptr; request = request->next_ended) {
     Call::of(*request).publish();
   }
-  WakeQueue::instance().wake();
+  WakeQueue::instance().wake(batons);
   // Only now: dropping the last hold may free the request.
   while (Request* request = in_order.pop()) {
     if (request->drop_hold()) let_go(*request);

@@ -82,9 +82,9 @@ class Observers {
 namespace calls {
 
 // The last steps of requests that are Calls. (bindings/futures/publish.cc has those of Python workers.) publish()
-// makes their ends known and drops the engine's hold. let_go() drops the references of requests without holds. Any
-// thread.
-void publish(EndedRequests& ended) noexcept;
+// makes their ends known, wakes threads by WakeQueue::wake(batons), and drops the engine's hold. let_go() drops the
+// references of requests without holds. Any thread.
+void publish(EndedRequests& ended, int batons = 1) noexcept;
 void let_go(ReleasedRequests& released);
 
 // Ends and publishes the requests whose deadline has passed. Returns when to call it again, as

@@ -21,7 +21,9 @@ constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;  // bytes; beyond that,
 }  // namespace
 
 ClientLink::Impl::Impl(Engine& engine, std::string address, const ClientLinkOptions& options)
-    : engine_(engine), address_(std::move(address)), options_(options) {}
+    : engine_(engine), address_(std::move(address)), options_(options) {
+  idle_.behind = IdleWorker::Behind::kFirst;  // one message has what they send
+}
 
 void ClientLink::Impl::start(bool connect_now) {
   MutexLock lock(life_);
@@ -288,7 +290,7 @@ void ClientLink::Impl::take_back(const std::vector<Engine::Returned>& returned) 
   EndedRequests ended;
   ReleasedRequests released;
   engine_.take_back(returned, ended, released);
-  publish(ended);
+  publish(ended, 2);  // how fast the model is, this engine does not know
   let_go(released);
 }
 

@@ -198,7 +198,7 @@ bool WorkerPool::complete(Worker& worker, std::unique_ptr<InFlightBatch>& in_fli
   ReleasedRequests released;
   engine_.complete(in_flight->batch, Outcome::kAnswered, ended, released);
   worker.peer.attempt([&] { give_batch(worker); });  // before callers are woken, so that the worker starts earlier
-  publish(ended);
+  publish(ended, engine_.answers_fast() ? 2 : 1);
   let_go(released);
   return true;
 }

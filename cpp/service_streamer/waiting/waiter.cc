@@ -161,9 +161,15 @@ void WakeQueue::pass(Waiter& waiter) {
   });
 }
 
-void WakeQueue::wake_after_others(Waiter& waiter) {
+void WakeQueue::wake_after(Others others, Waiter& waiter) {
   wake_next(Caller::kAny, [&]() REQUIRES(mutex_) {
-    if (waiter.turn == Waiter::Turn::kNone) append(waiter, Waiter::Turn::kAfterOthers);
+    if (waiter.turn != Waiter::Turn::kNone) return 1;
+    Waiter* before = nullptr;
+    if (others == Others::kFirst) {
+      before = first_;
+      for (int room = full_ ? 0 : kMaxAwake - awake_; before != nullptr && room > 0; --room) before = before->next;
+    }
+    insert(waiter, Waiter::Turn::kAfterOthers, before);
     return 1;
   });
 }
@@ -198,14 +204,15 @@ std::uint32_t WakeQueue::push(Waiter& waiter, std::atomic<std::uint32_t>& state)
   MutexLock lock(mutex_);
   reset_after_fork();
   remove(waiter);  // from an earlier wait, if its thread did not leave
-  append(waiter, Waiter::Turn::kQueued);
+  insert(waiter, Waiter::Turn::kQueued);
   return state.exchange(Completion::kDone, std::memory_order_acq_rel);
 }
 
-void WakeQueue::append(Waiter& waiter, Waiter::Turn turn) {
+// nullptr: as the last one.
+void WakeQueue::insert(Waiter& waiter, Waiter::Turn turn, Waiter* before) {
   waiter.turn = turn;
-  waiter.next = nullptr;
-  waiter.previous = std::exchange(last_, &waiter);
+  waiter.next = before;
+  waiter.previous = std::exchange(before != nullptr ? before->previous : last_, &waiter);
   (waiter.previous != nullptr ? waiter.previous->next : first_) = &waiter;
 }
 

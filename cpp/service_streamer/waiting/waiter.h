@@ -85,8 +85,8 @@ class Completion {
 // queue and wakes it, unless a thread has the baton. A woken thread first passes the baton to the next one, which
 // Completion::wait() does. So one thread at a time is being woken. A woken thread counts as awake until it calls
 // leave() or returns its waiter to the WaiterPool. It does so once it has what it needs to continue (in Python the
-// GIL). For the answers of a fast model there may be two batons. Once 16 threads are awake, no thread is woken until
-// only one of them is left: the thread that leaves then wakes the next one. Decisions 003 and 062 say why.
+// GIL). There may be two batons. Once 16 threads are awake, no thread is woken until only one of them is left: the
+// thread that leaves then wakes the next one. Decisions 003, 062 and 070 say why.
 //
 // Any thread may publish and wake. No call blocks for long.
 class WakeQueue {
@@ -99,17 +99,19 @@ class WakeQueue {
   void publish(Completion& completion) EXCLUDES(mutex_);
 
   // Wakes the first queued thread, unless another one has the baton or 16 are awake. To be called after a batch of
-  // publish(). `batons`: 2 for answers of a fast model, which come so often that the GIL should never wait for a thread
-  // that is being woken.
+  // publish(). `batons`: 2 for answers of a fast model, or of one that is not known. They come so often that the GIL
+  // should never wait for a thread that is being woken.
   void wake(int batons = 1) EXCLUDES(mutex_);
 
   // Called by the thread of `waiter` when it wakes up: from now on it is awake. Passes the baton if it has that.
   void pass(Waiter& waiter) EXCLUDES(mutex_);
 
-  // Wakes the waiter once all threads that are queued now have been woken. For a thread that needs the GIL, but not
-  // before the queued ones. It gets no baton and does not count as awake, so it may use the waiter for any wait. The
-  // wake-up may be spurious, as those of Parker.
-  void wake_after_others(Waiter& waiter) EXCLUDES(mutex_);
+  // Wakes the waiter once threads that are queued now have been woken: all of them (kAll), or only those that are woken
+  // before the first of them has left (kFirst), which takes no longer than to wake 16 threads. For a thread that has
+  // more to do after the queued ones. It gets no baton and does not count as awake, so it may use the waiter for any
+  // wait. The wake-up may be spurious, as those of Parker.
+  enum class Others { kFirst, kAll };
+  void wake_after(Others others, Waiter& waiter) EXCLUDES(mutex_);
 
   // Takes the waiter out of the queue, whether it is queued or awake. Wakes the next thread, unless another one has the
   // baton. Does nothing if the waiter is in neither state. The calling thread holds the GIL or a ForkLock.
@@ -121,7 +123,7 @@ class WakeQueue {
   WakeQueue();
 
   std::uint32_t push(Waiter& waiter, std::atomic<std::uint32_t>& state) EXCLUDES(mutex_);
-  void append(Waiter& waiter, Waiter::Turn turn) REQUIRES(mutex_);
+  void insert(Waiter& waiter, Waiter::Turn turn, Waiter* before = nullptr) REQUIRES(mutex_);
   bool remove(Waiter& waiter) REQUIRES(mutex_);
   void erase(Waiter& waiter) REQUIRES(mutex_);
   template <typename Step>

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <tuple>
 #include <vector>
 
 #include "support/threads.h"
@@ -95,16 +96,21 @@ TEST(EngineWorkers, ASubmitMayLeaveTheWakeUpToItsThread) {
   answer(engine, batch);
 }
 
-// A model that takes no time: the callers of the last batch are woken before the worker takes the next one.
-TEST(EngineWorkers, AFastModelWaitsForTheCallersThatAreBeingWoken) {
+// A model that takes no time, and a thread that forwards requests: the callers of the last batch are woken before the
+// worker takes the next one.
+TEST(EngineWorkers, AFastModelAndAForwarderWaitForTheCallersThatAreBeingWoken) {
   WakeQueue& queue = WakeQueue::instance();
-  for (const PolicyKind policy : {PolicyKind::kAdaptive, PolicyKind::kGreedy}) {
+  using Behind = IdleWorker::Behind;
+  for (const auto& [policy, behind, waits] :
+       {std::tuple(PolicyKind::kAdaptive, Behind::kAllOfFast, true),
+        std::tuple(PolicyKind::kGreedy, Behind::kAllOfFast, false),
+        std::tuple(PolicyKind::kGreedy, Behind::kFirst, true), std::tuple(PolicyKind::kGreedy, Behind::kNone, false)}) {
     Engine engine({.batch_size = 4, .policy = policy});
     CloseReason reason{};
     Ready ready{};
-    const Thread worker([&] {
+    const Thread worker([&, how = behind] {
       Sleeping sleeping;
-      ready = engine.wait_for_batch(sleeping.waiter(), reason, {.after_callers = true});
+      ready = engine.wait_for_batch(sleeping.waiter(), reason, {.behind = how});
     });
     ASSERT_TRUE(idle_workers_are(engine, 1));
     Completion first, second;
@@ -114,7 +120,7 @@ TEST(EngineWorkers, AFastModelWaitsForTheCallersThatAreBeingWoken) {
     queue.publish(second);
     queue.wake();
     const CallPtr call = submitted(engine, 1);
-    if (policy == PolicyKind::kAdaptive) {
+    if (waits) {
       EXPECT_TRUE(eventually([&] { return worker.asleep(); }));
       EXPECT_FALSE(worker.finished());
       queue.pass(callers[0].waiter());

@@ -81,8 +81,9 @@ TEST(WakeQueue, LosesNoBatonAmongManyPublishers) {
   }
   const Thread worker([&] {
     Sleeping sleeping;
-    while (!over) {
-      WakeQueue::instance().wake_after_others(sleeping.waiter());
+    for (int i = 0; !over; ++i) {
+      const auto others = i % 2 == 0 ? WakeQueue::Others::kAll : WakeQueue::Others::kFirst;
+      WakeQueue::instance().wake_after(others, sleeping.waiter());
       sleeping.waiter().parker.park(TimePoint::max());
     }
   });

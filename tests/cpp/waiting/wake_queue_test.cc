@@ -195,9 +195,9 @@ TEST(WakeQueue, AWaiterAfterOthersIsWokenOnceTheQueuedThreadsAreAwake) {
   Sleeping worker;
   Sleeping another;
   Queued queued(2);
-  queue.wake_after_others(worker.waiter());
-  queue.wake_after_others(another.waiter());
-  queue.wake_after_others(worker.waiter());
+  queue.wake_after(WakeQueue::Others::kAll, worker.waiter());
+  queue.wake_after(WakeQueue::Others::kAll, another.waiter());
+  queue.wake_after(WakeQueue::Others::kAll, worker.waiter());
   Queued later(1);
   EXPECT_TRUE(woken(queued[0]));
   queue.pass(queued[0]);
@@ -212,7 +212,7 @@ TEST(WakeQueue, AWaiterAfterOthersIsWokenOnceTheQueuedThreadsAreAwake) {
 TEST(WakeQueue, AWaiterAfterOthersIsWokenAtOnceIfNoneIsQueued) {
   WakeQueue& queue = WakeQueue::instance();
   Sleeping worker;
-  queue.wake_after_others(worker.waiter());
+  queue.wake_after(WakeQueue::Others::kAll, worker.waiter());
   EXPECT_TRUE(woken(worker.waiter()));
   Queued queued(1);
   queue.wake();
@@ -226,15 +226,32 @@ TEST(WakeQueue, AWaiterAfterOthersIsWokenAlthoughEnoughThreadsAreAwake) {
   queue.wake();
   for (std::size_t i = 0; i < kMaxAwake; ++i) queue.pass(queued[i]);
   Sleeping worker;
-  queue.wake_after_others(worker.waiter());
+  queue.wake_after(WakeQueue::Others::kAll, worker.waiter());
   EXPECT_TRUE(woken(worker.waiter()));
+}
+
+TEST(WakeQueue, AWaiterAfterTheFirstWaitsForNoThreadToLeave) {
+  WakeQueue& queue = WakeQueue::instance();
+  Queued queued(kMany);
+  queue.wake();
+  for (std::size_t i = 0; i < 3; ++i) queue.pass(queued[i]);
+  Sleeping forwarder;
+  queue.wake_after(WakeQueue::Others::kFirst, forwarder.waiter());
+  for (std::size_t i = 3; i < kMaxAwake; ++i) {
+    EXPECT_FALSE(woken(forwarder.waiter())) << i;
+    queue.pass(queued[i]);
+  }
+  EXPECT_TRUE(woken(forwarder.waiter()));
+  queue.wake_after(WakeQueue::Others::kFirst, forwarder.waiter());
+  EXPECT_TRUE(woken(forwarder.waiter())) << "enough threads are awake already";
+  EXPECT_FALSE(woken(queued[kMaxAwake]));
 }
 
 TEST(WakeQueue, AWaiterThatDoesNotWaitAnyMoreLeavesTheQueue) {
   WakeQueue& queue = WakeQueue::instance();
   Queued queued(2);
   Waiter& worker = WaiterPool::acquire();
-  queue.wake_after_others(worker);
+  queue.wake_after(WakeQueue::Others::kAll, worker);
   WaiterPool::release(worker);
   Waiter& reused = WaiterPool::acquire();
   ASSERT_EQ(&reused, &worker);
