@@ -88,6 +88,8 @@ void Clients::stop() {
   ended_calls_->close();
 }
 
+// --- private ---
+
 void Clients::accept() {
   while (FileDescriptor socket = accept_from(listener_)) {
     try {

@@ -48,7 +48,7 @@ void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::st
   worker->peer.send(make_opaque(MessageType::kSetup, 0, bytes_of(std::move(setup))));
   has_broken_ |= worker->peer.broken();
   {
-    MutexLock lock(mutex_);
+    MutexLock lock(mutex_);  // reports() may run in any thread; workers_ belongs to this one
     stats_[id] = worker->stats;
   }
   workers_[id] = std::move(worker);
@@ -61,7 +61,7 @@ void WorkerPool::retire(std::uint32_t id) {
   worker->retiring = true;
   worker->stats->is_retiring();
   events_.post({.kind = Server::Event::Kind::kRetired, .worker = id, .text = {}});
-  if (worker->in_flight.empty()) worker->peer.end_sending();
+  if (worker->in_flight.empty()) worker->peer.end_sending();  // otherwise after its last reply, by handle_reply()
 }
 
 void WorkerPool::handle(const Poller::Event& event) {
@@ -154,6 +154,8 @@ std::vector<WorkerReport> WorkerPool::reports() const {
   for (const auto& worker : stats) reports.push_back(worker->report());
   return reports;
 }
+
+// --- private ---
 
 WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid)
     : id(its_id),
@@ -282,7 +284,7 @@ void WorkerPool::give_batch(Worker& worker) {
   while (worker.free(places())) {
     const ItemWeights live = live_items(worker);
     if (!retries_.empty()) {
-      stop_waiting_for_batch(worker);
+      stop_waiting_for_batch(worker);  // the engine may have reserved a new batch for it, which another worker can take
       const RequestRange& first = retries_.front()->batch.ranges.front();
       if (!live.have_room_for(first.request->weight(first.begin), limits_)) return;
       retry_batch(worker);
@@ -297,7 +299,7 @@ void WorkerPool::give_batch(Worker& worker) {
     EndedRequests expired;
     const bool any = engine_.cut(in_flight->batch, reason, expired, live);
     if (any) send(worker, std::move(in_flight));
-    publish(expired);
+    publish(expired);  // after send(): the worker starts before callers are woken
   }
   if (worker.waiting) stop_waiting_for_batch(worker);  // it has fewer places now
 }
