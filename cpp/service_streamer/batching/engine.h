@@ -94,7 +94,7 @@ class Engine {
   // priority than all queued ones arrived: the next one of it would wait for two batches. Never blocks.
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
-  // The deadline passes, or another thread rings: kNotYet.
+  // `end` has what else ends the wait, with kNotYet.
   using WaitEnd = service_streamer::WaitEnd;
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end = {}, const ItemWeights& live = {})
       EXCLUDES(mutex_);
