@@ -24,7 +24,10 @@ import typing
 from . import _install_check  # noqa: F401  (raises)
 
 # isort: split
-from . import _from_core  # noqa: F401  (the core needs it)
+from . import (
+    _from_core,  # noqa: F401  (the core needs it)
+    _option_names,
+)
 from ._batched import batched
 from ._core import __version__
 from ._errors import (
@@ -124,3 +127,6 @@ def __getattr__(name: str) -> typing.Any:
     member.__module__ = __name__
     globals()[name] = member
     return member
+
+
+_option_names.class_of = lambda name: globals().get(name) or __getattr__(name)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import collections
-import enum
 from typing import NamedTuple
 
-from ._pipeline.pipeline import Pipeline
-from ._processes.streamer import Streamer
-from ._redis.streamer import RedisStreamer
+from ._statistics.parts import Kind
 from ._statistics.stats import OUTCOMES, StreamerStats
 from ._streamer import BaseStreamer, LifeCycle
 
@@ -68,26 +65,9 @@ TIMES = (
 """distributions of seconds: attributes of `EventStats`"""
 
 
-class Kind(enum.Enum):
-    """What runs the model of a streamer."""
-
-    THREADS = enum.auto()
-    PROCESSES = enum.auto()
-    REDIS = enum.auto()
-    PIPELINE = enum.auto()
-    SHARED = enum.auto()
-    """a worker process with other models; only the numbers of requests are its own"""
-
-
 def kind_of(streamer: BaseStreamer) -> Kind:
     """Return what runs the model of a streamer."""
-    if streamer._shares_engine:
-        return Kind.SHARED
-    if isinstance(streamer, Streamer):
-        return Kind.PROCESSES
-    if isinstance(streamer, Pipeline):
-        return Kind.PIPELINE
-    return Kind.REDIS if isinstance(streamer, RedisStreamer) else Kind.THREADS
+    return streamer._kind
 
 
 def is_open(streamer: BaseStreamer) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
@@ -25,6 +24,9 @@ _KINDS = (
     "Pipeline",
 )
 
+
+class_of: Callable[[str], Any] = dict[str, Any]().__getitem__
+"""returns one of these classes; set by the package, which is above this module"""
 
 REQUIRED: Any = inspect.Parameter.empty
 """the default of a ``batch_size`` that may be in a file; for `inspect` it has none"""
@@ -133,7 +135,7 @@ def unknown_option(owner: str, name: str, value: Any, known: Collection[str]) ->
 
 
 def _options_of(kind: str) -> Collection[str]:
-    return inspect.signature(getattr(sys.modules[__package__], kind)).parameters
+    return inspect.signature(class_of(kind)).parameters
 
 
 def _closest(name: str, known: Collection[str]) -> str | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._backend import Backend
     from ._streams.inbox import Inbox
     from ._streams.stream import AsyncStream, Stream
-    from .otel._requests import Tracing
+    from ._tracing import Tracing
 
 
 class Requests(Generic[Item, Result, Piece]):

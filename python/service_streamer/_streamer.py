@@ -15,7 +15,9 @@ from ._errors import RequestTimeout, StreamerClosed, StreamerError
 from ._messages import closed, see
 from ._options import Options
 from ._requests import Requests
+from ._statistics import stats as _stats
 from ._statistics.explain import explain
+from ._statistics.parts import Kind
 from ._statistics.stats import StreamerStats
 from ._types import Item, Piece, Policy, Result
 from ._waiting import greenlets
@@ -44,8 +46,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
 
     _needs_ready_worker = True
     """False: its requests wait elsewhere for a worker"""
-    _shares_engine = False
-    """its statistics of queues, batches and times are also those of other models"""
+    _kind = Kind.THREADS
+    """of its statistics, for monitors"""
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -298,3 +300,6 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._use(backend)
         if self._state is not LifeCycle.OPEN:
             self._engine.close(False)
+
+
+_stats.html_of = functools.partial(BaseStreamer._html, "")

@@ -14,6 +14,7 @@ from .._future import Future
 from .._option_names import known_options
 from .._options import Options
 from .._request_context import join
+from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._types import Items, Overflow
@@ -73,6 +74,7 @@ class Pipeline(BaseStreamer):
     """
 
     _count_items = staticmethod(count_items)
+    _kind = Kind.PIPELINE
 
     @known_options
     def __init__(

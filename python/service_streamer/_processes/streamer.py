@@ -12,6 +12,7 @@ from .._option_names import REQUIRED, known_options
 from .._options import Options
 from .._placement.devices import check_devices
 from .._placement.places import Placement
+from .._statistics.parts import Kind
 from .._types import (
     Affinity,
     FilePath,
@@ -118,6 +119,8 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         ...     streamer.predict(["a picture", "another"])
         ['cat', 'cat']
     """
+
+    _kind = Kind.PROCESSES
 
     @overload
     def __init__(

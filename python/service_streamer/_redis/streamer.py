@@ -11,6 +11,7 @@ from .._messages import no_such_option
 from .._model import name_of
 from .._option_names import known_options
 from .._options import Options
+from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 from .._types import FilePath, Item, Output, Overflow, Piece, Result
@@ -66,6 +67,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         ['ONE ITEM', 'ANOTHER']
     """
 
+    _kind = Kind.REDIS
     _needs_ready_worker = False
 
     @known_options

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from .._measurements import TIMES, Kind, Values, counters, gauges
-from .._statistics.parts import StreamStats
+from .._measurements import TIMES, Values, counters, gauges
+from .._statistics.parts import Kind, StreamStats
 from .._statistics.stats import StreamerStats
 from .._statistics.time_summary import TimeSummary
 

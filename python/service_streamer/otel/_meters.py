@@ -19,7 +19,6 @@ from .._measurements import (
     GAUGES,
     TIMES,
     Family,
-    Kind,
     Values,
     counters,
     gauges,
@@ -27,6 +26,7 @@ from .._measurements import (
     kind_of,
 )
 from .._processes.client import Client
+from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
 from .._streamer import BaseStreamer
 

@@ -154,8 +154,7 @@ def real_members(owner):
 
 
 def stub():
-    texts = [(PACKAGE / f).read_text(encoding="utf-8") for f in ("_core.pyi", "_core_types.pyi")]
-    return [node for text in texts for node in ast.parse(text).body]
+    return ast.parse((PACKAGE / "_core.pyi").read_text(encoding="utf-8")).body
 
 
 def without_constructor(members):

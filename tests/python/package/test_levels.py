@@ -145,7 +145,7 @@ PACKAGES = {
     "_statistics": {"_placement"},
     "_steps": {"_waiting", "_streams"},
     "torch": {"_waiting", "_placement"},
-    "_processes": {"_waiting", "_placement", "_streams", "_steps"},
+    "_processes": {"_waiting", "_placement", "_statistics", "_streams", "_steps"},
     "_redis": {"_waiting", "_placement", "_statistics", "_processes", "_streams", "_timeline"},
     "_ray": {"_waiting", "_statistics", "_processes"},
     "_streams": {"_waiting"},

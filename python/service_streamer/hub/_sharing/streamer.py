@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..._backend import Backend
 from ..._options import Options
+from ..._statistics.parts import Kind
 from ..._streamer import BaseStreamer
 from .backend import SharedBackend
 from .memory import PackedModel
@@ -20,7 +21,7 @@ class SharedStreamer(BaseStreamer):
         name: of the model and its version.
     """
 
-    _shares_engine = True
+    _kind = Kind.SHARED
 
     def __init__(
         self, worker: SharedWorker, packed: PackedModel, options: Options, name: str
