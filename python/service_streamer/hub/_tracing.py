@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .._streamer import BaseStreamer
-from .._tracing import Tracing
+from .._streamers.streamer import BaseStreamer
+from .._streamers.tracing import Tracing
 
 
 class VersionTracing(Tracing, Protocol):

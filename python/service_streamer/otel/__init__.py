@@ -13,10 +13,10 @@ import weakref
 from types import TracebackType
 from typing import Any
 
+from .._base.messages import missing_package, wrong_option
 from .._core import __version__
-from .._messages import missing_package, wrong_option
-from .._streamer import BaseStreamer
-from .._tracing import Tracing
+from .._streamers.streamer import BaseStreamer
+from .._streamers.tracing import Tracing
 from ..hub import ModelHandle, ModelHub
 
 try:

@@ -91,7 +91,9 @@ def test_public_methods_are_documented(cls):
             assert inspect.getdoc(member), f"{cls.__name__}.{name}"
 
 
-@pytest.mark.parametrize("name", ["_errors", "_future", "_statistics", "_streamer", "_worker"])
+@pytest.mark.parametrize(
+    "name", ["_base", "_engine", "_models", "_statistics", "_streamers", "_threads"]
+)
 def test_modules_are_documented(name):
     assert inspect.getdoc(getattr(service_streamer, name))
 

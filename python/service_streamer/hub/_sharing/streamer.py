@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..._backend import Backend
-from ..._options import Options
+from ..._base.options import Options
+from ..._engine.backend import Backend
 from ..._statistics.parts import Kind
-from ..._streamer import BaseStreamer
+from ..._streamers.streamer import BaseStreamer
 from .backend import SharedBackend
 from .memory import PackedModel
 from .worker import SharedWorker
