@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from .._processes.streamer import Streamer
 from .._statistics.explain import count, duration, troubles
 from .._statistics.stats import OUTCOMES, EventStats, StreamerStats
-from .._streamer import BaseStreamer
-from .._threaded import ThreadedStreamer
+from .._streamers.streamer import BaseStreamer
+from .._threads.threaded import ThreadedStreamer
 
 if TYPE_CHECKING:
-    from .._notebook import Explanation
+    from .._streamers.notebook import Explanation
 
 BUSY = 0.7
 """the least `Load.strain` of a stage that limits the pipeline"""
@@ -148,7 +148,7 @@ def report(name: str, stats: PipelineStats, stages: Mapping[str, BaseStreamer]) 
         stats: its statistics.
         stages: their streamers by name.
     """
-    from .._notebook import Explanation
+    from .._streamers.notebook import Explanation
 
     loads = loads_of(stages, stats)
     shown = html(name, stats, loads, verdict(stats, loads))
@@ -183,7 +183,7 @@ def html(name: str, stats: PipelineStats, loads: Sequence[Load], sentence: str =
         loads: of its stages.
         sentence: the verdict. Empty: none.
     """
-    from .._notebook import of_table  # left to notebooks
+    from .._streamers.notebook import of_table  # left to notebooks
 
     lines = [*_summary(stats, loads), *filter(None, troubles(stats))]
     return of_table(name, lines, _rows(loads), NOTE, sentence)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._outputs import join_outputs
+from .._engine.outputs import join_outputs
 
 
 class Piece:

@@ -8,8 +8,8 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from .._messages import see
-from .._variables import variables_of
+from .._base.messages import see
+from .._base.variables import variables_of
 from .machine import cpu_count
 
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")  # what a process opens to compute on a GPU

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from .. import _options
-from .._backend import Backend
-from .._errors import RequestTimeout
-from .._messages import see
-from .._model import AnyModel, Model, check_model, pack
-from .._options import Options
-from .._streamer import BaseStreamer
-from .._types import Item, Piece, Result
+from .._base import options as _options
+from .._base.errors import RequestTimeout
+from .._base.messages import see
+from .._base.options import Options
+from .._base.types import Item, Piece, Result
+from .._engine.backend import Backend
+from .._models.model import AnyModel, Model, check_model, pack
+from .._streamers.streamer import BaseStreamer
 from .._waiting import greenlets
 from .client import Client
 from .owner import Processes

@@ -11,10 +11,10 @@ import dataclasses
 import pickle
 from typing import Any
 
-from .._cuda import remedy_after_fork
-from .._errors import WorkerInitError
-from .._messages import text_of
-from .._pickle import pack_error, unpack_error
+from .._base.cuda import remedy_after_fork
+from .._base.errors import WorkerInitError
+from .._base.messages import text_of
+from .._engine.pickling import pack_error, unpack_error
 from . import unguarded
 
 _SEPARATOR = "\x1f"

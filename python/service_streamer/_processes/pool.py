@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from .._messages import describe
+from .._base.messages import describe
 from .._placement import cores as _cores
 from . import descriptors
 from .init_failure import InitFailure

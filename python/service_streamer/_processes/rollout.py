@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .._errors import StreamerClosed
+from .._base.errors import StreamerClosed
 from .slots import Slot, Worker
 from .start import Version
 

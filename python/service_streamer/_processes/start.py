@@ -20,12 +20,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
-from .._model import Model
-from .._pickle import main_has_no_file
+from .._base.types import StartMethod
+from .._engine.pickling import main_has_no_file
+from .._models.model import Model
 from .._placement import devices as _devices
 from .._placement import machine
 from .._placement.places import Placement
-from .._types import StartMethod
 from .._waiting.threads import original
 from . import descriptors
 from .process import Process

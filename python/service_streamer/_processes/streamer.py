@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .. import _options
-from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
-from .._model import AnyModel, check_model, warn_of_single_items
-from .._option_names import REQUIRED, known_options
-from .._options import Options
-from .._placement.devices import check_devices
-from .._placement.places import Placement
-from .._types import (
+from .._base import options as _options
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping, grouping
+from .._base.option_names import REQUIRED, known_options
+from .._base.options import Options
+from .._base.types import (
     Affinity,
     FilePath,
     Generate,
@@ -32,6 +29,10 @@ from .._types import (
     T,
     V,
 )
+from .._models.model import AnyModel, check_model, warn_of_single_items
+from .._placement.devices import check_devices
+from .._placement.places import Placement
+from .._statistics.parts import Kind
 from ..managed_model import ManagedModel
 from . import unguarded
 from .client import Client
@@ -118,6 +119,8 @@ class Streamer(WorkerControl[Item, Result, Piece]):
         ...     streamer.predict(["a picture", "another"])
         ['cat', 'cat']
     """
+
+    _kind = Kind.PROCESSES
 
     @overload
     def __init__(

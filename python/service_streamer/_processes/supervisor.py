@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .._errors import StreamerClosed
+from .._base.errors import StreamerClosed
 from .._waiting.threads import Condition
 from .init_failure import InitFailure
 from .pool import Pool, Server

@@ -9,9 +9,9 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError, RayTaskError
 
-from .._errors import OutputSizeMismatch, WorkerLost
-from .._model_errors import NotRun
-from .._pickle import pack_error, unpack_error
+from .._base.errors import OutputSizeMismatch, WorkerLost
+from .._base.model_errors import NotRun
+from .._engine.pickling import pack_error, unpack_error
 from .payloads import Payload, from_message, to_message
 
 

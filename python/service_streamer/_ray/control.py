@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._backend import Backend
-from .._errors import StreamerError
-from .._messages import see
-from .._options import Options
-from .._streamer import BaseStreamer
-from .._types import Item, Piece, Replicas, Result
+from .._base.errors import StreamerError
+from .._base.messages import see
+from .._base.options import Options
+from .._base.types import Item, Piece, Replicas, Result
+from .._engine.backend import Backend
+from .._streamers.streamer import BaseStreamer
 from .._waiting import greenlets
 from .settings import RaySettings
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .. import _options
-from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
-from .._model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
-from .._option_names import REQUIRED, known_options
-from .._options import Options
-from .._types import (
+from .._base import options as _options
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping, grouping
+from .._base.option_names import REQUIRED, known_options
+from .._base.options import Options
+from .._base.types import (
     FilePath,
     Item,
     Output,
@@ -26,6 +25,7 @@ from .._types import (
     T,
     V,
 )
+from .._models.model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
 from ..managed_model import ManagedModel
 from .control import ReplicaControl
 from .settings import RaySettings

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from .time_summary import TimeSummary
+
+
+class Kind(enum.Enum):
+    """What runs the model of a streamer."""
+
+    THREADS = enum.auto()
+    PROCESSES = enum.auto()
+    REDIS = enum.auto()
+    PIPELINE = enum.auto()
+    SHARED = enum.auto()
+    """a worker process with other models; only the numbers of requests are its own"""
 
 
 @dataclasses.dataclass(frozen=True)

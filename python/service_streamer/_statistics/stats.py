@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .parts import StepStats, StreamStats, TenantStats, WorkerStats
@@ -12,6 +11,9 @@ from .time_summary import TimeSummary
 
 OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
 """how a request ends: the fields of `EventStats` that count it"""
+
+html_of: Callable[[StreamerStats], str] = repr
+"""returns what a notebook shows; set by the module of `BaseStreamer`, which is above this one"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,9 +201,7 @@ class StreamerStats(EventStats):
         return cls(**fields)
 
     def _repr_html_(self) -> str:
-        # importing it is left to notebooks; the module imports this one
-        notebook = importlib.import_module(".._notebook", __package__)
-        return str(notebook.of_stats(self))
+        return html_of(self)
 
 
 def _events(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from .._messages import describe
+from .._base.messages import describe
 from .._waiting.threads import NativeThread, original
 
 _logger = logging.getLogger("service_streamer")

@@ -7,11 +7,11 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .._errors import QueueFull, StreamerClosed, StreamerError
-from .._model_errors import detached
+from .._base.errors import QueueFull, StreamerClosed, StreamerError
+from .._base.model_errors import detached
 from .._pipeline.pipeline import Pipeline
 from .._pipeline.request import Piece
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from ._errors import ModelLoadError, UnknownModel
 from ._models import State, Version
 

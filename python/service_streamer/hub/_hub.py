@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-from .. import _options
-from .._future import Future
-from .._messages import see, wrong_option
+from .._base import options as _options
+from .._base.messages import see, wrong_option
+from .._base.types import Affinity, Numa
+from .._engine.future import Future
 from .._pipeline.request import Piece
-from .._types import Affinity, Numa
 from .._waiting import greenlets
 from .._waiting.timeouts import countdown
 from ._handle import ModelHandle

@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .._measurements import Values
-from .._streamer import BaseStreamer
+from .._streamers.measurements import Values
+from .._streamers.streamer import BaseStreamer
 from .._waiting.threads import original
 from ._entry import Entry
 from ._records import (

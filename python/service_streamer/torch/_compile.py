@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._messages import wrong_option
-from .._options import count
+from .._base.messages import wrong_option
+from .._base.options import count
 from ._check import ask, check_answers
 from ._example import read_example
 from ._export import (

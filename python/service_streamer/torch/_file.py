@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from .._messages import see, warn
+from .._base.messages import see, warn
 from ._errors import ModelFileError
 from ._sidecar import Signature
 

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from .._grouping import Grouping
-from .._messages import see, wrong_option
-from .._native import NativeSource
-from .._options import count, one_of
-from .._outputs import in_order
+from .._base.grouping import Grouping
+from .._base.messages import see, wrong_option
+from .._base.options import count, one_of
+from .._base.types import Collate
+from .._engine.outputs import in_order
+from .._models.native import NativeSource
 from .._placement.machine import thread_count
-from .._types import Collate
 from ._collate import PadSide, check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices
 from ._errors import ModelFileError, SidecarError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from flask import Blueprint, Response, request
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 from .._waiting import greenlets
 from ._broadcaster import RETRY, Full, Reader
 from ._control import MOST_BYTES, Refused

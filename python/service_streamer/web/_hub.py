@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._errors import RequestTimeout
-from .._timeline import Wait
+from .._base.errors import RequestTimeout
+from .._streamers.timeline import Wait
 from ..hub import ModelHub, ModelLoadError, UnknownModel
 from ..hub._memory import shown
 from ._targets import Look, Task

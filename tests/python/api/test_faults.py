@@ -16,7 +16,7 @@ from service_streamer import (
     StreamerClosed,
     WorkerLost,
 )
-from service_streamer._errors import WorkerTraceback
+from service_streamer._base.errors import WorkerTraceback
 
 pytestmark = pytest.mark.often
 

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from service_streamer import Streamer, StreamStats, ThreadedStreamer
-from service_streamer._notebook import of_stats
 from service_streamer._statistics.explain import age
 from service_streamer._statistics.parts import ConsumerStats
+from service_streamer._streamers.notebook import of_stats
 
 VOID = {"br", "hr", "img", "rect"}
 

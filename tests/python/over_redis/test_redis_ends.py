@@ -14,7 +14,7 @@ from redis.connection import Connection
 from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError
-from service_streamer._options import Options
+from service_streamer._base.options import Options
 from service_streamer._redis.client.backend import RedisClient, RedisOptions
 from service_streamer._redis.client.reader import Reader
 from service_streamer._redis.client.sender import Sender

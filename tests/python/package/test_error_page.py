@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import service_streamer
-from service_streamer._messages import PAGE, see
+from service_streamer._base.messages import PAGE, see
 
 ROOT = Path(__file__).parents[3]
 FILE = "docs/troubleshooting/errors.md"

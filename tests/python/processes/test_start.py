@@ -182,7 +182,7 @@ import errno, os, sys
 sys.path.insert(0, sys.argv[1])
 import pytest
 from process_models import double
-from service_streamer._model import check_model, pack
+from service_streamer._models.model import check_model, pack
 from service_streamer._placement.places import Placement
 from service_streamer._processes.start import Starter, Version
 

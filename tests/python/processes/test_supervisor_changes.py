@@ -5,7 +5,7 @@ from fake_supervisor import NEW, OLD
 from waits import LONG
 
 from service_streamer import WorkerInitError
-from service_streamer._model import Model
+from service_streamer._models.model import Model
 from service_streamer._processes import pool, slots
 from service_streamer._processes.start import Version
 

@@ -4,7 +4,7 @@ import queue
 
 from waits import LONG, eventually
 
-from service_streamer._model import Model
+from service_streamer._models.model import Model
 from service_streamer._processes.start import Started, Version
 from service_streamer._processes.supervisor import Supervisor
 

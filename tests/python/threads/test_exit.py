@@ -151,6 +151,9 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
     assert done.timing < IN_TIME  # it is 1 to 2 s on a quiet machine
 
 
+GIVE_UP_SOON = "from service_streamer._engine import lifecycle; lifecycle.EXIT_WAIT = 0.5"
+
+
 @pytest.mark.parametrize(
     "callers",
     [
@@ -163,7 +166,7 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
 def test_a_model_that_does_not_return_is_given_up(run, callers):
     code = f"streamer = make(stuck, 8)\n{callers}\nentered.wait()\n"
     if callers != "streamer.submit([1])":  # one of them waits for the default, 4 s
-        code = "from service_streamer import _lifecycle\n_lifecycle.EXIT_WAIT = 0.5\n" + code
+        code = f"{GIVE_UP_SOON}\n{code}"
     done = run(code, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -173,8 +176,8 @@ def test_a_model_that_does_not_return_is_given_up(run, callers):
 def test_a_running_batch_may_end_and_queued_work_does_not_start(run):
     done = run(
         """
-from service_streamer import _lifecycle
-_lifecycle.EXIT_WAIT = 60  # the batch is not given up on a busy machine
+from service_streamer._engine import lifecycle
+lifecycle.EXIT_WAIT = 60  # the batch is not given up on a busy machine
 refused = Event()
 
 def predict(batch):

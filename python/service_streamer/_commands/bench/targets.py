@@ -10,17 +10,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ... import _options
-from ..._errors import StreamerError
-from ..._messages import text_of
-from ..._model import check_model
-from ..._options_file import OptionsFile
+from ..._base import options
+from ..._base.errors import StreamerError
+from ..._base.messages import text_of
+from ..._base.options_file import OptionsFile
+from ..._models.model import check_model
 from ..._processes.streamer import Streamer
 from ..._redis.streamer import RedisStreamer
 from ..._statistics.explain import count
 from ..._statistics.stats import StreamerStats
-from ..._streamer import BaseStreamer
-from ..._threaded import ThreadedStreamer
+from ..._streamers.streamer import BaseStreamer
+from ..._threads.threaded import ThreadedStreamer
 from ..options import PLACEMENT, CommandError, find, flag
 from ..top.sources import is_broker
 
@@ -260,7 +260,7 @@ def _connected(target: Target) -> Target:
 def _open_model(place: str, settings: Settings) -> Target:
     source, given = find(place), settings.streamer
     size = {**OptionsFile.of(given.get("options")).values, **given}["batch_size"]
-    _options.count("batch_size", size)  # before the model is loaded
+    options.count("batch_size", size)  # before the model is loaded
     if settings.workers is None:
         if refused := [name for name in _OF_PROCESSES if name in given]:
             flags = ", ".join(map(flag, refused))

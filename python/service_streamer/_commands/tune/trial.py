@@ -18,10 +18,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ... import _lifecycle
+from ..._engine import lifecycle
 from ..._processes.streamer import Streamer
-from ..._streamer import BaseStreamer
-from ..._threaded import ThreadedStreamer
+from ..._streamers.streamer import BaseStreamer
+from ..._threads.threaded import ThreadedStreamer
 from ...tune._rates import Point
 from ...tune._space import Settings
 from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
@@ -102,7 +102,7 @@ def _read(lines: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
     try:
-        _lifecycle.close_all()  # the command has ended, or needs the trial no more
+        lifecycle.close_all()  # the command has ended, or needs the trial no more
     finally:
         os._exit(0)
 

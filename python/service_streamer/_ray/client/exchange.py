@@ -31,9 +31,9 @@ from ray.exceptions import (
 )
 
 from ... import _core
-from ..._errors import SerializationError, StreamerClosed, WorkerLost
-from ..._messages import closed, describe
-from ..._pickle import unpack_error
+from ..._base.errors import SerializationError, StreamerClosed, WorkerLost
+from ..._base.messages import closed, describe
+from ..._engine.pickling import unpack_error
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread, original
 from ..owner.actor import PARK

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ... import _core
-from ..._errors import SerializationError
-from ..._pickle import refuse_item
+from ..._base.errors import SerializationError
+from ..._engine.pickling import refuse_item
 from ..payloads import Store
 from .sent import Sent
 

@@ -16,10 +16,10 @@ from typing import Any
 from ray import ObjectRef
 
 from ... import _core
-from ..._errors import SerializationError, StreamerClosed
-from ..._future import Future
-from ..._messages import describe
-from ..._options import Options
+from ..._base.errors import SerializationError, StreamerClosed
+from ..._base.messages import describe
+from ..._base.options import Options
+from ..._engine.future import Future
 from ..._waiting.threads import original
 from ..payloads import Packed, to_message
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from ray import ObjectRef
 
-from ..._backend import make_engine
-from ..._errors import StreamerClosed
-from ..._messages import closed
-from ..._options import Options
+from ..._base.errors import StreamerClosed
+from ..._base.messages import closed
+from ..._base.options import Options
+from ..._engine.backend import make_engine
 from ..._waiting.threads import NativeThread
 from ..calls import Piece, pack
 from ..payloads import Packed, from_message

@@ -14,13 +14,13 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayError
 
-from ... import _lifecycle
-from ..._errors import OutputSizeMismatch, WorkerLost
-from ..._model_errors import detached
-from ..._outputs import cut, rows
-from ..._pickle import as_array, pack_error, refuse_input, refuse_output
+from ..._base.errors import OutputSizeMismatch, WorkerLost
+from ..._base.model_errors import detached
+from ..._engine import lifecycle
+from ..._engine.outputs import cut, rows
+from ..._engine.pickling import as_array, pack_error, refuse_input, refuse_output
+from ..._models.serving import flush_spans
 from ..._processes.init_failure import InitFailure
-from ..._serving import flush_spans
 from ..payloads import Loader, Packed, Store
 from ..settings import RaySettings
 
@@ -76,7 +76,7 @@ class Replica:
     @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """Close what the model has opened, before this process ends."""
-        _lifecycle.close_all()
+        lifecycle.close_all()
         flush_spans()
         self._ended.set()
 

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ... import _core, _lifecycle
-from ..._backend import join_in_background, make_engine, weakly
-from ..._errors import BrokerError, StreamerClosed
-from ..._options import Options
+from ... import _core
+from ..._base.errors import BrokerError, StreamerClosed
+from ..._base.options import Options
+from ..._engine import lifecycle
+from ..._engine.backend import join_in_background, make_engine, weakly
 from ..._statistics.parts import StreamStats
 from ..._waiting import callbacks, threads
 from ..._waiting.backoff import Backoff
@@ -89,7 +90,7 @@ class RedisClient:
         self._egress: _core.BrokerEgress | None = None  # created once, even if _start fails later
         self._pair: _Threads | None = None
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        _lifecycle.watch_backend(self)
+        lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from ..._waiting import threads
 from ..._waiting.backoff import Backoff
 from ..protocol import (

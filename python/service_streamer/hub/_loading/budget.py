@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 
-from ..._errors import StreamerClosed
+from ..._base.errors import StreamerClosed
 from ..._waiting.threads import Condition, original
 from .. import _log, _memory
 from .._forwarding import Forwarding

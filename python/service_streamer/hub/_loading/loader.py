@@ -7,10 +7,10 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 
-from ... import _lifecycle
-from ..._errors import RequestTimeout, StreamerClosed, StreamerError
+from ..._base.errors import RequestTimeout, StreamerClosed, StreamerError
+from ..._engine import lifecycle
 from ..._pipeline.request import Piece
-from ..._streamer import BaseStreamer
+from ..._streamers.streamer import BaseStreamer
 from ..._waiting.threads import refuse_eventlet
 from ..._waiting.timeouts import countdown
 from .. import _log, _memory
@@ -48,7 +48,7 @@ class Loader(Budget):
         self.observers: list[Callable[[Version, BaseStreamer], None]] = []
         """called with a version and its new streamer; may block"""
         self._begin()
-        _lifecycle.watch(self)
+        lifecycle.watch(self)
 
     def _begin(self) -> None:
         super()._begin()

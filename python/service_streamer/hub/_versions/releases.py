@@ -7,8 +7,8 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ... import _options
-from ..._messages import wrong_option
+from ..._base import options as _options
+from ..._base.messages import wrong_option
 from ..._waiting import greenlets
 from .._errors import ModelLoadError, UnknownModel
 from .._handle import ModelHandle
