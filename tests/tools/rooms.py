@@ -68,7 +68,8 @@ def main() -> None:
         up += [(name, other) for other in rooms[name] if other not in floor]
         floor[name] = max((floor[each] + 1 for each in rooms[name] if each in floor), default=0)
     for name in sorted(order, key=lambda each: (floor[each], each)):
-        print(f"{floor[name]:3} {name or '__init__':18}", *sorted(rooms[name]))
+        used = (each or "__init__" for each in sorted(rooms[name]))
+        print(f"{floor[name]:3} {name or '__init__':18}", *used)
     for name, other in sorted(up):
         print(f"up: {name or '__init__'} uses {other or '__init__'}")
     print(

@@ -28,8 +28,8 @@ bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative = N
 bool priority_from(PyObject* value, int& priority);
 
 // The traits of a request of `size` items, from (keys, weights, order) or None, and from a tenant, a str or None.
-// `order` becomes a new reference, or stays nullptr. _base/grouping.py checks keys and weights for users; this refuses only
-// what would break the core.
+// `order` becomes a new reference, or stays nullptr. _base/grouping.py checks keys and weights for users; this refuses
+// only what would break the core.
 bool traits_from(PyObject* value, PyObject* tenant, std::uint32_t size, std::shared_ptr<const ItemTraits>& traits,
                  PyObject*& order);
 

@@ -23,7 +23,7 @@ class Piece:
         self.request = request
         self.items = items
         self.context: bytes | None = None
-        """see `_request_context`"""
+        """see `request_context`"""
         # Empty: not begun, or ended. Several threads may be about to end it, and pop() is atomic.
         self._batch: list[_core.Batch] = []
         self._call: Any = None

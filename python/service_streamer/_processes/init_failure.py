@@ -1,7 +1,7 @@
 """The reason why a worker could not load its model: a message and the exception.
 
 The worker sends it to the engine, and requests in any process end with it. It is sent as one
-string, the note: the message, a separator, and the output of `_pickle.pack_error` in base64.
+string, the note: the message, a separator, and the output of `pickling.pack_error` in base64.
 """
 
 from __future__ import annotations

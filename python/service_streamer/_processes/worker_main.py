@@ -5,7 +5,7 @@
     started by start.py ── set PDEATHSIG ── receive the setup ── import the user's main module,
     unpickle the model ── init_model, warm-up ── send "ready" ── run batches ── end of file: exit
 
-Batches are run as in a worker thread (`run_batches`, `_serving.serve`). To user code the process
+Batches are run as in a worker thread (`run_batches`, `serving.serve`). To user code the process
 looks like one of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so profilers,
 tracebacks, ``current_process()`` and ``parent_process()`` work as usual.
 """
@@ -50,7 +50,7 @@ class Job:
     place: Place
     batch_size: int
     budget: float | None
-    """the time budget of `_serving.isolate`; None: errors are not isolated"""
+    """the time budget of `serving.isolate`; None: errors are not isolated"""
     output_batch: bool
     inline: bool = False
     """outputs may go to other machines, so shared memory is not used"""

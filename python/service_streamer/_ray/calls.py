@@ -35,7 +35,7 @@ class ModelError(Exception):
     """An exception of the model, packed: only its caller unpickles it.
 
     Args:
-        packed: by `_pickle.pack_error`.
+        packed: by `pickling.pack_error`.
     """
 
     def __init__(self, packed: list[Any]) -> None:

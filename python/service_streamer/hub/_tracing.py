@@ -18,5 +18,5 @@ class VersionTracing(Tracing, Protocol):
         """Start the span of the time in which a request waits. It ends when ``end()`` is called.
 
         Args:
-            context: of the request; see `_request_context`.
+            context: of the request; see `request_context`.
         """

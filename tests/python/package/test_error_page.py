@@ -50,7 +50,7 @@ def unguarded_anchor():
 
 def exceptions():
     """The public exceptions: each subpackage has them in one module."""
-    for file in PACKAGE.rglob("_errors.py"):
+    for file in [PACKAGE / "_base/errors.py", *PACKAGE.rglob("_errors.py")]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and node.bases:
                 yield node.name
