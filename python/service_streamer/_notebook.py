@@ -14,20 +14,17 @@ from ._output_cache import hold_weakly
 from ._statistics.explain import (
     PERCENTILES,
     WORKER_COLUMNS,
-    age,
-    count,
-    duration,
-    period,
     reason_rows,
     settings,
     size_rows,
     time_rows,
     troubles,
-    verdict,
     worker_cells,
 )
+from ._statistics.formats import age, count, duration
 from ._statistics.parts import StreamStats
 from ._statistics.stats import StreamerStats
+from ._statistics.verdict import period, verdict
 
 _BLUE, _AMBER = "#5b8def", "#d9902f"
 _FAINT = "opacity:.7"

@@ -17,7 +17,7 @@ from ..._model import check_model
 from ..._options_file import OptionsFile
 from ..._processes.streamer import Streamer
 from ..._redis.streamer import RedisStreamer
-from ..._statistics.explain import count
+from ..._statistics.formats import count
 from ..._statistics.stats import StreamerStats
 from ..._streamer import BaseStreamer
 from ..._threaded import ThreadedStreamer
