@@ -41,7 +41,7 @@ from ..managed_model import ManagedModel
 from . import unguarded
 from .client import Client
 from .owner import Processes, ProcessOptions
-from .start import Version
+from .start import ModelVersion
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -410,8 +410,8 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         self._peer = backend
         super().__init__(options, backend)
 
-    def _version(self, model: Model) -> Version:
-        return Version(model, b"" if self._start_method == "fork" else pack(model))
+    def _version(self, model: Model) -> ModelVersion:
+        return ModelVersion(model, b"" if self._start_method == "fork" else pack(model))
 
     def _owned(self, method: str) -> Processes:
         self._check_open()

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ._broadcaster import RETRY, STALL, Full, Reader
+from ._broadcaster import RETRY, STALL, EventReader, Full
 from ._control import MOST_BYTES, Refused
 from ._site import EVENTS_HEADERS, TEXT, Answer, Site
 
@@ -147,7 +147,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        reader = Reader(self._site.broadcaster, lambda: loop.call_soon_threadsafe(changed.set))
+        reader = EventReader(self._site.broadcaster, lambda: loop.call_soon_threadsafe(changed.set))
         try:
             with reader:
                 await self._stream(reader, changed, receive, send)
@@ -156,7 +156,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
             await _response(answer)(scope, receive, send)
 
     async def _stream(
-        self, reader: Reader, changed: asyncio.Event, receive: Receive, send: Send
+        self, reader: EventReader, changed: asyncio.Event, receive: Receive, send: Send
     ) -> None:
         async def leave_on_disconnect() -> None:
             await _disconnected(receive)
@@ -171,7 +171,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
             group.cancel_scope.cancel()
 
 
-async def _send_frames(reader: Reader, changed: asyncio.Event, send: Send) -> None:
+async def _send_frames(reader: EventReader, changed: asyncio.Event, send: Send) -> None:
     async def put(body: bytes, more: bool = True) -> None:
         with anyio.fail_after(STALL):
             await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -11,7 +11,7 @@ from flask import Blueprint, Response, request
 
 from .._messages import wrong_option
 from .._waiting import greenlets
-from ._broadcaster import RETRY, Full, Reader
+from ._broadcaster import RETRY, EventReader, Full
 from ._control import MOST_BYTES, Refused
 from ._site import EVENTS_HEADERS, TEXT, Answer, Site
 
@@ -56,7 +56,7 @@ class _Views:
             text = b"an event stream would block the only thread of this server\n"
             return _response(Answer(503, text, TEXT))
         changed = threading.Event()
-        reader = Reader(self._site.broadcaster, changed.set)
+        reader = EventReader(self._site.broadcaster, changed.set)
         try:
             reader.join()
         except Full as error:
@@ -99,7 +99,7 @@ class _Views:
             raise Refused(403, "control= does not allow this request")
 
 
-def _stream(reader: Reader, changed: threading.Event) -> Iterator[bytes]:
+def _stream(reader: EventReader, changed: threading.Event) -> Iterator[bytes]:
     try:
         yield RETRY
         while (left := reader.left()) > 0:
