@@ -26,8 +26,8 @@ from ...tune._rates import Point
 from ...tune._space import Settings
 from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
 from ..bench.results import percentile
-from ..bench.targets import Settings as TargetSettings
 from ..bench.targets import BenchTarget, one_line
+from ..bench.targets import Settings as TargetSettings
 from ..options import CommandError, find
 
 _WARM_UP = 0.25  # of the measured time
