@@ -22,7 +22,7 @@ from .._placement.places import Placement
 from .._waiting import callbacks, greenlets, threads
 from .._waiting.timeouts import countdown
 from .init_failure import InitFailure
-from .start import START_METHODS, Starter, Version
+from .start import START_METHODS, ModelVersion, Starter
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Processes:
         self,
         options: Options,
         process_options: ProcessOptions,
-        version: Version,
+        version: ModelVersion,
         *,
         inline: bool = False,
         relay: Address | None = None,
@@ -217,7 +217,7 @@ class Processes:
         self.server.set_workers(worker_num)
         self._supervisor.resize(worker_num)
 
-    def restart(self, version: Version, timeout: float | None) -> bool:
+    def restart(self, version: ModelVersion, timeout: float | None) -> bool:
         """Replace the workers one after the other; return False on timeout."""
         restart = self._supervisor.restart(version)
         return self._supervisor.wait_restarted(restart, timeout)

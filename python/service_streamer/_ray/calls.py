@@ -19,7 +19,7 @@ class Gone(Exception):
     """The replica died, or it is unknown whether it has run the batch."""
 
 
-class Piece:
+class QueuedItem:
     """One item of a request, as the engine of the owner has it."""
 
     __slots__ = ("client", "key", "payload", "weight")
@@ -47,7 +47,7 @@ class ModelMemoryError(ModelError, MemoryError):
     """The same, for a batch that is to be run in parts because the memory was too small."""
 
 
-def call(handle: Any, items: list[Piece], limit: float | None) -> list[Any]:
+def call(handle: Any, items: list[QueuedItem], limit: float | None) -> list[Any]:
     """Run the model on the items, and return a `Payload` or a `ModelError` for each.
 
     Raises:

@@ -78,7 +78,7 @@ class Store:
         return len(self._values) - 1
 
 
-class Loader:
+class PayloadReader:
     """Reads the payloads of a message. The objects of the store are fetched once, together."""
 
     def __init__(self, refs: Sequence[ObjectRef[Any]]) -> None:

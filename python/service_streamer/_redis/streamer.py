@@ -127,7 +127,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         from .._streamers.notebook import of_stats
 
         stream = stats.stream
-        sentence = "The queue cannot be read." if stream is None else verdict(stream)
+        sentence = "The queue cannot be read." if stream is None else verdict(stream, stats)
         return of_stats(stats, name, sentence)
 
     def _make_backend(self, options: Options) -> Backend:

@@ -23,7 +23,7 @@ from .._placement import devices as _devices
 from .._placement.places import Placement
 from .._processes import unguarded
 from .._processes.owner import Processes, ProcessOptions
-from .._processes.start import Version
+from .._processes.start import ModelVersion
 from .._waiting import greenlets
 from .._waiting.signals import SignalWaiter
 
@@ -233,7 +233,7 @@ class RedisWorker:
         packed = b"" if process_options.start_method == "fork" else pack(self._model)
         greenlets.call(check_queue, self._shards)
         self._relay = StreamRelay(self._shards, self._signer)
-        version = Version(self._model, packed)
+        version = ModelVersion(self._model, packed)
         self._processes = Processes(
             options, process_options, version, inline=True, relay=self._relay.address
         )

@@ -13,20 +13,17 @@ from .._base.errors import StreamerError
 from .._statistics.explain import (
     PERCENTILES,
     WORKER_COLUMNS,
-    age,
-    count,
-    duration,
-    period,
     reason_rows,
     settings,
     size_rows,
     time_rows,
     troubles,
-    verdict,
     worker_cells,
 )
+from .._statistics.formats import age, count, duration
 from .._statistics.parts import StreamStats
 from .._statistics.stats import StreamerStats
+from .._statistics.verdict import period, verdict
 from .output_cache import hold_weakly
 
 _BLUE, _AMBER = "#5b8def", "#d9902f"

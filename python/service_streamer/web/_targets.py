@@ -15,8 +15,8 @@ from .._processes.streamer import Streamer
 from .._redis import explanation
 from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
-from .._statistics.explain import verdict
 from .._statistics.stats import StreamerStats
+from .._statistics.verdict import verdict
 from .._streamers.streamer import BaseStreamer, LifeCycle
 from .._streamers.timeline import Wait, trace_of
 from .._threads.threaded import ThreadedStreamer
@@ -189,7 +189,7 @@ class StreamerTarget:
             return verdict(stats, stats.last_10s)
         if stats.stream is None:
             return f"The queue cannot be read: {health.broker_error(self.streamer)}"
-        return explanation.verdict(stats.stream)
+        return explanation.verdict(stats.stream, stats)
 
 
 class WorkerTarget:

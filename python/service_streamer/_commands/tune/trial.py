@@ -26,8 +26,8 @@ from ...tune._rates import Point
 from ...tune._space import Settings
 from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
 from ..bench.results import percentile
+from ..bench.targets import BenchTarget, one_line
 from ..bench.targets import Settings as TargetSettings
-from ..bench.targets import Target, one_line
 from ..options import CommandError, find
 
 _WARM_UP = 0.25  # of the measured time
@@ -118,7 +118,7 @@ class _Trial:
         except BaseException:
             streamer.close(drain=False, timeout=0)
             raise
-        self._target = Target(
+        self._target = BenchTarget(
             "", streamer, TargetSettings(items, job.items_per_request, job.timeout)
         )
         self._clients = 2 * settings.batch_size * settings.worker_num // job.items_per_request

@@ -21,7 +21,7 @@ from ..._engine.outputs import cut, rows
 from ..._engine.pickling import as_array, pack_error, refuse_input, refuse_output
 from ..._models.serving import flush_spans
 from ..._processes.init_failure import InitFailure
-from ..payloads import Loader, Packed, Store
+from ..payloads import Packed, PayloadReader, Store
 from ..settings import RaySettings
 
 Answer = tuple[bytes, list["ObjectRef[Any]"]]
@@ -92,7 +92,7 @@ class Replica:
             the model)``. An output is what a `Payload` is in a message, or a packed error, a list.
         """
         packed, clients = pickle.loads(message)
-        loader = Loader(refs)
+        loader = PayloadReader(refs)
         outputs: list[Any] = [None] * len(packed)
         items, places = [], []
         for place, each in enumerate(packed):

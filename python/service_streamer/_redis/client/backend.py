@@ -21,7 +21,7 @@ from ..._waiting.timeouts import countdown
 from .. import queue_stats
 from ..protocol import Signer
 from ..shards import open_shards, reader_address, shard_number
-from .reader import Reader
+from .reader import ReplyReader
 from .sender import Sender
 from .session import Session
 from .streams import StreamClient
@@ -46,7 +46,7 @@ class RedisOptions:
 class _Threads(NamedTuple):
     session: Session
     sender: Sender
-    reader: Reader
+    reader: ReplyReader
     sending: threads.NativeThread
     reading: threads.NativeThread
 
@@ -191,7 +191,7 @@ class RedisClient:
 
     def _make_threads(self, egress: _core.BrokerEgress) -> _Threads:
         session = Session(egress, self._broker, self._keys, self._signer, self.client_id)
-        reader = Reader(session, self._streams)
+        reader = ReplyReader(session, self._streams)
         sender = Sender(session, self._max_queue, reader.announce)
 
         def send() -> None:
@@ -212,7 +212,7 @@ class RedisClient:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
         return [*pair, self._streams.poster.thread, self._timer]
 
-    def _with_cleanup(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
+    def _with_cleanup(self, run: Callable[[], None], reader: ReplyReader) -> Callable[[], None]:
         """Return `run` with a cleanup: when it ends, all open requests end."""
         engine = self.engine
 

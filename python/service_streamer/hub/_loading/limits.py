@@ -1,4 +1,4 @@
-"""Chooses which models are unloaded to make room for another one. Has no lock and no clock."""
+"""What the models of a hub may use together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Collection
 
 from .._errors import ModelTooLarge, NoRoomForModel
 from .._memory import Size, shown
-from .._models import State, Version
+from .._models import Version
 
-PATIENCE = 10.0  # s
 _NOTHING = Size(0)
 
 
@@ -60,32 +59,3 @@ class Limits:
         if self.gpu_memory is not None:
             found.append(("GPU memory", sum(each.gpu for each in sizes), self.gpu_memory))
         return found
-
-
-def victims_for(
-    version: Version, others: Collection[Version], limits: Limits, now: float
-) -> list[Version] | None:
-    """Return the versions to unload, those that were not used for the longest time.
-
-    The room of versions that drain is awaited, but not for longer than PATIENCE.
-
-    None: unloading all that may be unloaded is not enough.
-    """
-    staying = [
-        each
-        for each in others
-        if each.state is not State.DRAINING or now - each.retired_at >= PATIENCE
-    ]
-    candidates = [
-        each
-        for each in staying
-        if each.state is State.READY and not each.model.pinned and each is not version.beside
-    ]
-    candidates.sort(key=lambda each: each.used)
-    victims: list[Version] = []
-    while not limits.allow(version, staying):
-        if not candidates:
-            return None
-        victims.append(candidates.pop(0))
-        staying.remove(victims[-1])
-    return victims

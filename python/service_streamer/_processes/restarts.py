@@ -11,19 +11,19 @@ from collections.abc import Callable
 
 from .._base.errors import StreamerClosed
 from .slots import Slot, Worker
-from .start import Version
+from .start import ModelVersion
 
 
 class Restart:
     """A requested restart of all workers. `done` is set last; `error` is None on success."""
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: ModelVersion) -> None:
         self.version = version
         self.error: Exception | None = None
         self.done = False
 
 
-class Rollout:
+class Restarts:
     """The queue of restarts, which run one at a time.
 
     Used by the supervisor thread. Any thread may call `request` and `newest`.
@@ -39,7 +39,7 @@ class Rollout:
 
     def __init__(
         self,
-        version: Version,
+        version: ModelVersion,
         slots: list[Slot],
         workers: dict[int, Worker],
         clock: Callable[[], float],
@@ -53,20 +53,20 @@ class Rollout:
         self._workers = workers
         self._clock = clock
 
-    def request(self, version: Version) -> Restart:
+    def request(self, version: ModelVersion) -> Restart:
         """Queue a restart of all workers. Any thread."""
         restart = self._newest = Restart(version)
         self._queued.append(restart)
         return restart
 
-    def newest(self) -> Version:
+    def newest(self) -> ModelVersion:
         """Return the version of the workers after all queued restarts. Any thread."""
         restart = self._newest
         return self.version if restart is None or restart.error is not None else restart.version
 
     def advance(
         self,
-        start: Callable[[Slot, Version], Worker | None],
+        start: Callable[[Slot, ModelVersion], Worker | None],
         retire: Callable[[Worker | None], None],
     ) -> None:
         """Take all steps that are possible now. Never blocks.
@@ -114,7 +114,9 @@ class Rollout:
             slot.revive(self._clock())
         return restart
 
-    def _advance(self, restart: Restart, start: Callable[[Slot, Version], Worker | None]) -> None:
+    def _advance(
+        self, restart: Restart, start: Callable[[Slot, ModelVersion], Worker | None]
+    ) -> None:
         if self._has_successor():
             return
         behind = self.next_slot()
