@@ -9,9 +9,14 @@ from typing import Any
 from . import _core, _lifecycle
 from ._backend import join_in_background, make_engine, weakly
 from ._grouping import KeyFunction
+from ._model import name_of
 from ._options import Options
+from ._placement import cores
 from ._waiting import callbacks, threads
 from ._waiting.timeouts import countdown
+
+REMEDIES = ("intra_op_threads={}", "workers")
+"""of a native model with more threads than there are cores: arguments of `cores.complaint`"""
 
 
 class NativeSource(abc.ABC):
@@ -22,8 +27,8 @@ class NativeSource(abc.ABC):
     generated: Collection[str | None] = ()
     """the inputs that the model makes itself"""
 
-    advice: str = ""
-    """a sentence for `explain` about the settings of the model"""
+    intra_op_threads: int | None = None
+    """threads that compute one batch on the CPU; None: a GPU does, or it is not known"""
 
     @property
     @abc.abstractmethod
@@ -87,7 +92,7 @@ class NativeWorkers:
         return callbacks.in_callback() or self._timer.is_current()
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        return self.engine.stats()
+        return {**self.engine.stats(), "intra_op_threads": self._source.intra_op_threads}
 
     def configure(self, change: Mapping[str, Any]) -> None:
         if "batch_size" in change:
@@ -105,6 +110,9 @@ class NativeWorkers:
         return self._workers.wait_ready(timeout)
 
     def _start_workers(self) -> None:
+        if not self._started:
+            source = self._source
+            cores.warn(name_of(source), source.workers, source.intra_op_threads, *REMEDIES)
         self._started = True  # set first: a Ctrl-C may interrupt start()
         self._workers.start()
 

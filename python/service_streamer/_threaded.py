@@ -9,9 +9,10 @@ from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
 from ._messages import wrong_option
 from ._model import check_callable, is_managed, makes_steps, name_of, no_model, warn_of_single_items
-from ._native import NativeSource, NativeWorkers
+from ._native import REMEDIES, NativeSource, NativeWorkers
 from ._option_names import REQUIRED, known_options
 from ._options import Options, count, warn_of_long_latency
+from ._placement.cores import complaint
 from ._streamer import BaseStreamer
 from ._types import (
     Collate,
@@ -294,9 +295,9 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
-        model = self._predict_function
-        if isinstance(model, NativeSource) and model.advice:
-            text = f"{text}\n\n{model.advice}"
+        remedies = REMEDIES if self.is_native else ()
+        if advice := complaint(stats.workers, stats.intra_op_threads, *remedies):
+            text = f"{text}\n\n{advice}"
         return super()._explanation(text, name, stats)
 
     def _name(self) -> str:

@@ -19,6 +19,7 @@ class StepWorkers(EngineThreads):
     """
 
     def __init__(self, model: StepModel, options: Options) -> None:
+        self._model = model
         super().__init__(options.for_steps(), count=1)
         self.engine.set_workers(options.batch_size)
         self._loop = Loop(

@@ -196,6 +196,54 @@ def test_a_module_on_another_device_is_refused(torch, modules, tmp_path):
         compile(modules.Mlp().to("meta"), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
 
 
+def of_operators(torch, modules):
+    """One of the user, and one of torch without a C interface."""
+    if not hasattr(torch.ops.refusals, "shift"):
+
+        @torch.library.custom_op("refusals::shift", mutates_args=())
+        def shift(x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+        shift.register_fake(torch.empty_like)
+
+    return returns(
+        torch, lambda x: torch.linalg.cholesky_ex(torch.ops.refusals.shift(x[:, :, None]))[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "configs", "message"),
+    [
+        (
+            of_operators,
+            {},
+            r"calls operators that have no C interface: \S*cholesky\S*, \S*refusals\S*shift\S*\. "
+            "Run the module itself",
+        ),
+        (
+            lambda torch, modules: modules.Mlp(),
+            {"aot_inductor.package_constants_on_disk_format": "binary_blob"},
+            "has its weights in a file of their own",
+        ),
+        (
+            lambda torch, modules: modules.Mlp(),
+            {"aot_inductor.package_constants_in_so": False},
+            "has",
+        ),
+    ],
+    ids=["operators", "weights in a file", "no weights"],
+)
+def test_what_a_native_model_would_refuse_is_refused(
+    torch, modules, tmp_path, make, configs, message
+):
+    x = torch.zeros(2, 4) if configs else torch.ones(2, 1)
+    with pytest.raises(CompileError, match=f"the compiled module {message}"):
+        compile(
+            make(torch, modules), x, tmp_path / "m.pt2", max_batch=4, inductor_configs=configs
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_missing_compiler_is_reported(torch, modules, tmp_path):
     words = r"AOTInductor cannot compile .*no-such-compiler"
     changed = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
