@@ -15,8 +15,23 @@ from ._placement import cores
 from ._waiting import callbacks, threads
 from ._waiting.timeouts import countdown
 
-REMEDIES = ("intra_op_threads={}", "workers")
-"""of a native model with more threads than there are cores: arguments of `cores.complaint`"""
+_REMEDIES = ("intra_op_threads={}", "workers")
+
+
+def advice(workers: int, threads: int | None) -> str | None:
+    """Return a sentence for `explain` about the threads that compute a batch; None: none is needed.
+
+    Args:
+        workers: of the native model.
+        threads: for each batch.
+    """
+    found = cores.complaint(workers, threads, *_REMEDIES)
+    if found is None and threads is not None and threads > 1:
+        return (
+            "For batches of few items intra_op_threads=1 is often faster, for larger ones often "
+            "not: measure both, or let `service-streamer tune --native` do it."
+        )
+    return found
 
 
 class NativeSource(abc.ABC):
@@ -112,7 +127,7 @@ class NativeWorkers:
     def _start_workers(self) -> None:
         if not self._started:
             source = self._source
-            cores.warn(name_of(source), source.workers, source.intra_op_threads, *REMEDIES)
+            cores.warn(name_of(source), source.workers, source.intra_op_threads, *_REMEDIES)
         self._started = True  # set first: a Ctrl-C may interrupt start()
         self._workers.start()
 

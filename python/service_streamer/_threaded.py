@@ -9,7 +9,7 @@ from ._backend import Backend
 from ._grouping import KeyFunction, WeightFunction, grouping
 from ._messages import wrong_option
 from ._model import check_callable, is_managed, makes_steps, name_of, no_model, warn_of_single_items
-from ._native import REMEDIES, NativeSource, NativeWorkers
+from ._native import NativeSource, NativeWorkers, advice
 from ._option_names import REQUIRED, known_options
 from ._options import Options, count, warn_of_long_latency
 from ._placement.cores import complaint
@@ -295,9 +295,11 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
-        remedies = REMEDIES if self.is_native else ()
-        if advice := complaint(stats.workers, stats.intra_op_threads, *remedies):
-            text = f"{text}\n\n{advice}"
+        of_threads = (advice if self.is_native else complaint)(
+            stats.workers, stats.intra_op_threads
+        )
+        if of_threads is not None:
+            text = f"{text}\n\n{of_threads}"
         return super()._explanation(text, name, stats)
 
     def _name(self) -> str:

@@ -46,8 +46,8 @@ def _too_many_threads(workers: Sequence[WorkerStats]) -> list[str]:
         cpus = len({cpu for each in workers for cpu in parse_cpus(each.cpus or "")})
     if sum(counts) <= cpus:
         return []
+    sharing = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
     return [
-        f"  {len(workers)} worker{'s' if len(workers) > 1 else ''} with up to {max(counts)} threads "
-        f"share {cpus} CPUs: "
+        f"  {sharing} with up to {max(counts)} threads share {cpus} CPUs: "
         f"threads_per_worker={max(1, cpus // len(workers))} gives each its own"
     ]

@@ -31,6 +31,12 @@ _STRIDE = re.compile(
     r'input_handles\[(\d+)\]: unmatched stride value at (\d+), "\s*<< "expected: (\d+), "'
 )
 
+# Options of Inductor that leave the weights out of the shared object.
+WEIGHTS = (
+    "aot_inductor.package_constants_on_disk_format",
+    "aot_inductor.package_constants_in_so",
+)
+
 # What zipfile raises for a truncated or encrypted archive. It also raises OSError(EINVAL).
 _DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
 
@@ -175,9 +181,8 @@ def _find_library(name: str, archive: zipfile.ZipFile, members: list[str]) -> st
     if any(member.endswith((".blob", "/weights_config.json")) for member in members):
         raise ModelFileError(
             name,
-            "has its weights in a file of their own: compile it without the options "
-            "aot_inductor.package_constants_on_disk_format and "
-            "aot_inductor.package_constants_in_so",
+            f"has its weights in a file of their own: compile it without the options {WEIGHTS[0]} "
+            f"and {WEIGHTS[1]}",
         )
     calls = libraries[0].removesuffix(".so") + ".json"
     nodes = json.loads(archive.read(calls)).get("nodes") if calls in members else None

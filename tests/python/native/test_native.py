@@ -61,7 +61,12 @@ def test_output_numpy_answers_with_arrays(torch, served):
         (1, 2, "1 worker with 2 intra-op threads", None),
         (3, 1, "3 workers with 1 intra-op thread each", "use at most workers=2"),
         (1, 4, "1 worker with 4 intra-op threads", "intra_op_threads=2"),
-        (2, 2, "2 workers with 2 intra-op threads each", "workers=1, or intra_op_threads=1"),
+        (
+            2,
+            2,
+            "2 workers with 2 intra-op threads each",
+            "use at most workers=1, or intra_op_threads=1",
+        ),
     ],
 )
 def test_the_threads_that_compute_a_batch_are_told(
@@ -74,6 +79,7 @@ def test_the_threads_that_compute_a_batch_are_told(
     assert streamer.stats().intra_op_threads == threads
     assert text.splitlines()[0].endswith(settings)
     assert ("so they wait for each other" in text) == (remedy is not None)
+    assert ("intra_op_threads=1 is often faster" in text) == (threads == 2 and remedy is None)
     warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == (remedy is not None)
     for warning in warnings:

@@ -246,11 +246,9 @@ def test_a_call_whose_client_has_just_gone_is_cancelled_without_a_word(
     async def stream():
         yield data
 
+    call = method.unary_unary or method.stream_stream
     with pytest.raises(CancelledError):
-        if name == "ModelInfer":
-            server.run(method.unary_unary(data, Gone()))
-        else:
-            server.run(method.stream_stream(stream(), Gone()))
+        server.run(call(data if name == "ModelInfer" else stream(), Gone()))
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
