@@ -34,6 +34,8 @@ class EngineThreads:
     thread_name = "service-streamer-worker"
     _model: Any = None
     """what the threads run"""
+    _name = ""
+    """of the model"""
     _intra_op_threads: int | None = None
     """of each, once they have started"""
 
@@ -84,7 +86,7 @@ class EngineThreads:
     def _start_workers(self) -> None:
         if not self._threads and self._model is not None:
             self._intra_op_threads = _cores.cpu_threads(self._model)
-            _cores.warn(name_of(self._model), self._count, self._intra_op_threads)
+            _cores.warn(self._name, self._count, self._intra_op_threads)
         while len(self._threads) < self._count:
             self._threads.append(threads.NativeThread(self._run, self.thread_name))
         for thread in self._threads:
