@@ -17,8 +17,8 @@ class NativeSource(abc.ABC):
     generated: Collection[str | None] = ()
     """the inputs that the model makes itself"""
 
-    advice: str = ""
-    """a sentence for `explain` about the settings of the model"""
+    intra_op_threads: int | None = None
+    """threads that compute one batch on the CPU; None: a GPU does, or it is not known"""
 
     @property
     @abc.abstractmethod

@@ -78,6 +78,7 @@ def settings(stats: StreamerStats) -> str:
     return (
         f"policy {stats.policy}, batch_size {stats.batch_size}, "
         f"max_latency {duration(stats.max_latency)}, {slo}{count(stats.workers, 'worker')}"
+        f"{explain_places.threads(stats)}"
     )
 
 

@@ -166,6 +166,10 @@ class StreamerStats(EventStats):
     """seconds that the workers have worked on batches: the sum of `worker_processes`, or of a
     worker thread the total of `service_time`"""
 
+    intra_op_threads: int | None = None
+    """threads that compute one batch on the CPU: of a `NativeModel`, or of torch. Of several worker
+    processes the most. None: a GPU computes, no torch is seen, or no worker has started"""
+
     steps: StepStats | None = None
     """of a `StepModel`. A batch is one item then, and its service time lasts from its first step to
     its last. None: the model is no StepModel"""
@@ -198,6 +202,8 @@ class StreamerStats(EventStats):
         fields.setdefault("busy_time", fields["service_time"].total)
         if "worker_processes" in values:
             fields["busy_time"] = sum(each.busy_time for each in workers)
+            threads = [each.intra_op_threads for each in workers if each.intra_op_threads]
+            fields["intra_op_threads"] = max(threads, default=None)
         return cls(**fields)
 
     def _repr_html_(self) -> str:

@@ -9,9 +9,29 @@ from .. import _core
 from .._base.options import Options
 from .._engine import lifecycle
 from .._engine.backend import join_in_background, make_engine, weakly
+from .._models.model import name_of
 from .._models.native import NativeSource
+from .._placement import cores
 from .._waiting import callbacks, threads
 from .._waiting.timeouts import countdown
+
+_REMEDIES = ("intra_op_threads={}", "workers")
+
+
+def advice(workers: int, threads: int | None) -> str | None:
+    """Return a sentence for `explain` about the threads that compute a batch; None: none is needed.
+
+    Args:
+        workers: of the native model.
+        threads: for each batch.
+    """
+    found = cores.complaint(workers, threads, *_REMEDIES)
+    if found is None and threads is not None and threads > 1:
+        return (
+            "For batches of few items intra_op_threads=1 is often faster, for larger ones often "
+            "not: measure both, or let `service-streamer tune --native` do it."
+        )
+    return found
 
 
 class NativeWorkers:
@@ -53,7 +73,7 @@ class NativeWorkers:
         return callbacks.in_callback() or self._timer.is_current()
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        return self.engine.stats()
+        return {**self.engine.stats(), "intra_op_threads": self._source.intra_op_threads}
 
     def configure(self, change: Mapping[str, Any]) -> None:
         if "batch_size" in change:
@@ -71,6 +91,9 @@ class NativeWorkers:
         return self._workers.wait_ready(timeout)
 
     def _start_workers(self) -> None:
+        if not self._started:
+            source = self._source
+            cores.warn(name_of(source), source.workers, source.intra_op_threads, *_REMEDIES)
         self._started = True  # set first: a Ctrl-C may interrupt start()
         self._workers.start()
 

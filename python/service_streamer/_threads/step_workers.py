@@ -19,10 +19,11 @@ class StepWorkers(EngineThreads):
     """
 
     def __init__(self, model: StepModel, options: Options) -> None:
+        self._model, self._name = model, name_of(model)
         super().__init__(options.for_steps(), count=1)
         self.engine.set_workers(options.batch_size)
         self._loop = Loop(
-            self.engine, model, options.batch_size, options.isolate_errors, name_of(model)
+            self.engine, model, options.batch_size, options.isolate_errors, self._name
         )
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:

@@ -36,8 +36,9 @@ from .._models.model import (
     warn_of_single_items,
 )
 from .._models.native import NativeSource
+from .._placement.cores import complaint
 from .._streamers.streamer import BaseStreamer
-from .native import NativeWorkers
+from .native import NativeWorkers, advice
 from .worker import Workers
 
 if TYPE_CHECKING:
@@ -302,9 +303,11 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
-        model = self._predict_function
-        if isinstance(model, NativeSource) and model.advice:
-            text = f"{text}\n\n{model.advice}"
+        of_threads = (advice if self.is_native else complaint)(
+            stats.workers, stats.intra_op_threads
+        )
+        if of_threads is not None:
+            text = f"{text}\n\n{of_threads}"
         return super()._explanation(text, name, stats)
 
     def _name(self) -> str:

@@ -17,7 +17,7 @@ from .._engine import lifecycle
 from .._engine.backend import make_engine, weakly
 from .._engine.future import Future
 from .._models.model import name_of, whole
-from .._models.serving import Predict, is_logged, serve
+from .._models.serving import is_logged, serve
 from .._placement import cores as _cores
 from .._waiting import threads
 from .._waiting.timeouts import countdown
@@ -33,6 +33,12 @@ class EngineThreads:
 
     remote = False
     thread_name = "service-streamer-worker"
+    _model: Any = None
+    """what the threads run"""
+    _name = ""
+    """of the model"""
+    _intra_op_threads: int | None = None
+    """of each, once they have started"""
 
     def __init__(self, options: Options, count: int, future_type: type[Future] = Future) -> None:
         self._count = count
@@ -61,7 +67,7 @@ class EngineThreads:
         return any(thread.is_current() for thread in (*self._threads, self._timer))
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        return self.engine.stats()
+        return {**self.engine.stats(), "intra_op_threads": self._intra_op_threads}
 
     def configure(self, change: Mapping[str, Any]) -> None:
         self.engine.configure(**change)
@@ -79,6 +85,9 @@ class EngineThreads:
     # thread has started, so each call starts only the threads that do not run yet.
 
     def _start_workers(self) -> None:
+        if not self._threads and self._model is not None:
+            self._intra_op_threads = _cores.cpu_threads(self._model)
+            _cores.warn(self._name, self._count, self._intra_op_threads)
         while len(self._threads) < self._count:
             self._threads.append(threads.NativeThread(self._run, self.thread_name))
         for thread in self._threads:
@@ -101,18 +110,13 @@ class Workers(EngineThreads):
     """Threads that run a model."""
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
-        self._predict = whole(predict)
+        self._model = whole(predict)
         self._name = name_of(predict)
         self._budget = options.budget
         super().__init__(options, count)
 
-    def _start_workers(self) -> None:
-        if self._count > 1 and not self._threads:
-            warn_of_cores(self._predict, self._count, self._name)
-        super()._start_workers()
-
     def _work(self) -> None:
-        work(self.engine, self._predict, self._budget, self._name)
+        work(self.engine, self._model, self._budget, self._name)
 
 
 def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
@@ -140,14 +144,6 @@ def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
             yield
 
     return enter
-
-
-def warn_of_cores(predict: Predict, count: int, name: str) -> None:
-    """Log a warning if the threads of a torch model are more than the cores. Raises nothing."""
-    with contextlib.suppress(Exception):  # a logger of the user may raise
-        threads = _cores.cpu_threads(predict)
-        if (text := _cores.complaint(count, threads)) is not None:
-            _logger.warning(text, extra={"streamer": name, "workers": count, "threads": threads})
 
 
 def work(

@@ -126,12 +126,6 @@ class NativeModel(NativeSource):
         if intra_op_threads is None:
             intra_op_threads = max(1, thread_count() // self._workers)
         count("intra_op_threads", intra_op_threads)
-        if intra_op_threads > 1:
-            self.advice = (
-                f"Each batch is computed with intra_op_threads={intra_op_threads}. For batches of "
-                "few items 1 is often faster, for larger ones often not: measure both, or let "
-                "`service-streamer tune --native` do it."
-            )
         self._path = os.fspath(path)
         self._script = script = is_script(path)
         self.signature = (
@@ -139,6 +133,7 @@ class NativeModel(NativeSource):
         )
         self.generated = {mask, lengths}
         device_type = device_names[0].partition(":")[0]
+        self.intra_op_threads = intra_op_threads if device_type == "cpu" else None
         self._check_device(device_type, script)
         if not script:
             check_sources(self._path, self.signature)
@@ -220,7 +215,7 @@ class NativeModel(NativeSource):
             # Threads of the parent may have been using the old model, so the child loads a new one
             # on first use. With more threads OpenMP would wait for those of the parent.
             self._module.renew_process_lock()
-            self._options["intra_op_threads"] = 1
+            self.intra_op_threads = self._options["intra_op_threads"] = 1
             self._capsule = self._make_capsule()
             self._owner = os.getpid()
         return self._capsule

@@ -169,6 +169,11 @@ def worker(pid, threads="1", **more):
             ["2 workers with up to 2 threads share 3 CPUs: threads_per_worker=1 gives each its "
              "own"],
         ),
+        ([worker(1, "2", intra_op_threads=1), worker(2, "2", intra_op_threads=2)], []),
+        (
+            [worker(1, None, intra_op_threads=8)],
+            ["1 worker with up to 8 threads share 3 CPUs: threads_per_worker=3 gives each its own"],
+        ),
     ],
 )  # fmt: skip
 def test_the_cpus_of_workers_are_told_and_threads_that_are_too_many(workers, lines, monkeypatch):

@@ -297,6 +297,17 @@ def test_tensors_that_the_model_fills_again_are_copied_and_no_others(torch, outp
                 assert not name.startswith("fresh") or inside, (name, n)
 
 
+def test_the_threads_of_torch_in_a_worker_are_counted(process_streamers, torch):
+    module = torch.nn.ReLU()
+    streamer = process_streamers(
+        lambda batch: list(module(torch.stack(batch))), worker_num=2, threads_per_worker=3
+    )
+    streamer.wait_ready(LONG)
+    stats = streamer.stats()
+    assert [worker.intra_op_threads for worker in stats.worker_processes] == [3, 3]
+    assert stats.intra_op_threads == 3
+
+
 # ------------------------------------------------- tensors that are in shared memory before
 
 

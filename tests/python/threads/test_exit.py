@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from scripts import EVENT, MAKE
+from scripts import ALONE, EVENT, MAKE
 
 pytestmark = pytest.mark.every_python
 
@@ -13,6 +13,7 @@ IN_TIME = 100  # s
 
 PRELUDE = (
     EVENT
+    + ALONE
     + """
 import signal, sys, threading, time
 from service_streamer import *
@@ -75,6 +76,13 @@ streamer = make(half_a_second, 2)
 for i in range(50): daemon(streamer.predict, [i])
 future = streamer.submit([1])
 for i in range(10): daemon(future.result)
+entered.wait()
+""",
+    "lone daemon caller": """
+streamer = make(half_a_second, 2)
+streamer.wait_ready()
+wait_to_be_alone()
+daemon(streamer.predict, [1])
 entered.wait()
 """,
     "daemon callers under load": """
