@@ -22,6 +22,8 @@ _BASE64 = "b64"
 _DIGITS = bytes(48 if 48 <= each < 58 else 46 if each == 46 else 32 for each in range(256))
 _LONG_INT = b" " + 19 * b"0"
 """a number that may not fit into 64 bits, in a text where digits are 0 and all but points spaces"""
+_LONG = ("g", "G")
+"""the numpy characters of dtypes whose numbers Python does not have"""
 _LEVELS = 254
 """of lists and objects in each other: what orjson writes"""
 
@@ -194,5 +196,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value)) if value.is_finite() else None
     if hasattr(value, "tolist"):  # a tensor, or an array that is not contiguous
+        if getattr(getattr(value, "dtype", None), "char", "") in _LONG:
+            raise TypeError(f'it has the dtype {value.dtype}: return array.astype("float64")')
         return value.tolist()
     raise TypeError(f"type {type(value).__name__} is not JSON serializable")

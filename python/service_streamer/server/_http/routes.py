@@ -80,6 +80,8 @@ class Application:
         match [unquote(each) for each in path.split("/")]:
             case ["", "v1", "models", *rest] | ["", "models", *rest]:
                 found = self._tf_serving.find(rest)
+            case [""] | ["", ""]:
+                found = self._tf_serving.live
             case ["", "v2", *rest]:
                 found = self._v2.find(rest)
         if found is None:
