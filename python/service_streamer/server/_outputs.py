@@ -154,10 +154,7 @@ def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
         if spec is not None and not fits(array.shape, spec):
             raise DoesNotFit(f"must have the shape {[-1, *spec.shape]}, not {list(array.shape)}")
         if not (wanted or datatype):
-            raise DoesNotFit(
-                f"has the dtype {array.dtype}, which the protocol does not have: return another, "
-                'such as array.astype("float64")'
-            )
+            raise _unknown(array.dtype)
         return Tensor(name, wanted or datatype, convert(array, datatype, wanted or datatype))
     except DoesNotFit as error:
         raise _misfit(f"output {name!r} of the model {error}", error, spec) from None
@@ -229,10 +226,19 @@ def _joined(rows: Sequence[Any], wanted: str) -> Typed:
 def _stacked(parts: Sequence[Typed], wanted: str) -> Typed:
     """Return one array of several. Other datatypes are converted to the one that has them all."""
     datatypes = {datatype for _, datatype in parts}
+    if len(datatypes) > 1 and not wanted and "" in datatypes:
+        raise _unknown(next(array.dtype for array, datatype in parts if not datatype))
     if len(datatypes) > 1:
         wanted = wanted or _common(datatypes)
         parts = [(convert(array, datatype, wanted), wanted) for array, datatype in parts]
     return np.stack([array for array, _ in parts]), parts[0][1]
+
+
+def _unknown(dtype: np.dtype[Any]) -> DoesNotFit:
+    return DoesNotFit(
+        f"has the dtype {dtype}, which the protocol does not have: return another, such as its "
+        '.astype("float64")'
+    )
 
 
 def _common(datatypes: set[str]) -> str:

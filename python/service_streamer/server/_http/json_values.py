@@ -151,7 +151,8 @@ def _dump_exactly(value: Any) -> bytes:
             raise WrongForm(
                 f"the output of the model is nested too deeply: more than {_LEVELS} levels"
             ) from None
-        raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
+        why = error.__cause__ or error  # of `_plain`, or of orjson
+        raise InvalidOutput(f"the output of the model cannot be sent as JSON: {why}") from None
 
 
 def _exact(value: Any) -> Any:
@@ -197,6 +198,6 @@ def _plain(value: Any) -> Any:
         return orjson.Fragment(str(value)) if value.is_finite() else None
     if hasattr(value, "tolist"):  # a tensor, or an array that is not contiguous
         if getattr(getattr(value, "dtype", None), "char", "") in _LONG:
-            raise TypeError(f'it has the dtype {value.dtype}: return array.astype("float64")')
+            raise TypeError(f'it has the dtype {value.dtype}: return its .astype("float64")')
         return value.tolist()
     raise TypeError(f"type {type(value).__name__} is not JSON serializable")
