@@ -124,9 +124,7 @@ def _columns(outputs: Any, specs: Specs) -> dict[str, Any]:
     return {_name_of_one(specs): outputs}
 
 
-def _check_alike(
-    outputs: Sequence[Any], kind: Any, keys: Any, what: str, specs: Specs
-) -> None:
+def _check_alike(outputs: Sequence[Any], kind: Any, keys: Any, what: str, specs: Specs) -> None:
     for row in outputs:
         same = isinstance(row, kind) and len(row) == len(keys)
         if not same or (kind is Mapping and row.keys() != keys):

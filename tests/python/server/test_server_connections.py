@@ -248,13 +248,13 @@ def test_a_client_that_takes_nothing_of_an_answer_for_long_loses_it(monkeypatch,
     monkeypatch.setattr(_connection, "HEAD_TIMEOUT", 1000)
 
     async def look():
-        now = 0.0
+        times = iter([0.0, 0.0, 20.0, 40.0])
         config = uvicorn.Config(lambda *event: None, log_config=None)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+            patch.setattr(asyncio.get_running_loop(), "time", times.__next__)
             made = _connection.Connection(set(), memoryview(b""), config, ServerState(), {})
         made.connection_made(transport)
-        for now in (0.0, 20.0, 40.0):
+        for _ in sizes:
             made.check()
 
     transport = Transport(sizes)

@@ -280,9 +280,15 @@ NOT_SENT = [  # output, what the error says of it
     ({b"a": 3}, "a key must be a str or a number, not bytes"),
     ({1, 2}, "set"),
     (1j, "complex"),
-    *((each, 'return its .astype("float64")') for each in (
-        np.longdouble(1), np.array([1], "g"), {"a": [np.longdouble(1), None]}, np.array([1], "G"),
-    )),
+    *(
+        (each, 'return its .astype("float64")')
+        for each in (
+            np.longdouble(1),
+            np.array([1], "g"),
+            {"a": [np.longdouble(1), None]},
+            np.array([1], "G"),
+        )
+    ),
     (object(), "object"),
 ]
 

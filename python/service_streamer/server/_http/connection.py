@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._probing: asyncio.TimerHandle | None = None
         self._client_has_gone: Callable[[], None] | None = None
         self._waits_since: float | None = self._time()
-        """for the rest of a head, or of a body that nobody wants; None: it does not wait"""
+        """for the rest of a head, or of a body whose request is answered; None: it does not wait"""
         self._unsent = 0
         self._blocked_since: float | None = None
         """the client does not take what is written; None: it does"""

@@ -134,7 +134,7 @@ class HttpFront:
                 each.check()
 
 
-async def _end(*tasks: asyncio.Task[None]) -> None:
+async def _end(*tasks: asyncio.Task[Any]) -> None:
     for each in tasks:
         each.cancel()
     await asyncio.wait(tasks)

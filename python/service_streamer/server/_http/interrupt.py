@@ -10,11 +10,12 @@ from typing import Any
 class Interrupt:
     """Cancels the task that has made it, and tells this from other cancellations."""
 
+    _task: Any
     __slots__ = ("_before", "_is_sent", "_task")
 
     def __init__(self) -> None:
-        self._task: Any = asyncio.current_task()
-        self._before = self._task.cancelling() if sys.version_info >= (3, 11) else 0
+        self._task = asyncio.current_task()
+        self._before: int = self._task.cancelling() if sys.version_info >= (3, 11) else 0
         self._is_sent = False
 
     def send(self) -> None:

@@ -86,7 +86,7 @@ class Parser:
         if self._parser.get_http_version() == "1.0":
             protocol.expect_100_continue = False
         protocol.on_headers_complete()
-        protocol.headers = []  # takes the trailers, which nobody reads
+        protocol.headers = []  # gets the trailers, which are not used
         self.in_body = True
 
     def on_body(self, body: bytes) -> None:
@@ -180,15 +180,16 @@ class Parser:
             cycle.disconnected = True  # so it sends nothing more
             cycle.message_event.set()
         response = error_response(refused)
+        body: Any = response.body  # complete
         headers = [
             *protocol.server_state.default_headers,
             (b"content-type", response.content_type.encode()),
-            (b"content-length", b"%d" % len(response.body)),  # type: ignore[arg-type]
+            (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
         ]
         lines = [b"%b: %b\r\n" % each for each in headers]
         head = b"".join([_STATUS_LINES[refused.status], *lines, b"\r\n"])
-        protocol.transport.write(head + response.body)
+        protocol.transport.write(head + body)
         protocol.transport.close()
 
 
