@@ -65,8 +65,9 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self._open_ones = open_ones
         self._buffer = buffer
-        self.unparsed = bytearray()
-        """of further requests"""
+        self.unparsed = b""
+        """what was read of further requests, from `_parsed` on"""
+        self._parsed = 0
         state = {**app_state, CONNECTION: self}
         self._inner = HttpToolsProtocol(config, server_state, state, _loop)
         self._parser = self._inner.parser = Parser(self._inner)
@@ -123,7 +124,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._parser.in_body:
             self._waits_since = self._time()
-        self._parse_rest()
+        if self.unparsed:
+            self._parse_rest()
         if self._is_half_closed and not self._is_answering():
             self._transport.close()
 
@@ -159,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         """End."""
         self._open_ones.discard(self)
         self._is_lost = True
-        self.unparsed = bytearray()
+        self.unparsed, self._parsed = b"", 0
         if self._probing is not None:
             self._probing.cancel()
         self._inner.connection_lost(exc)
@@ -174,10 +176,11 @@ class Connection(asyncio.BufferedProtocol):
         """Parse what has come."""
         data = self._buffer[:nbytes]
         if self.unparsed:
-            self.unparsed += data
+            self.unparsed = self.unparsed[self._parsed :] + data
+            self._parsed = 0
             self._parse_rest()
-        else:
-            self.unparsed += data[self._parse(data) :]
+        elif (at := self._parse(data, 0)) < nbytes:
+            self.unparsed = bytes(data[at:])
             self._read_or_wait()
 
     def eof_received(self) -> bool:
@@ -204,24 +207,24 @@ class Connection(asyncio.BufferedProtocol):
         cycle = self._inner.cycle
         return cycle is not None and not cycle.response_complete
 
-    def _parse(self, data: memoryview) -> int:
-        """Parse bytes up to the end of a request that is to be answered. Return how many."""
+    def _parse(self, data: memoryview, at: int) -> int:
+        """Parse bytes up to the end of a request that is to be answered. Return its place."""
         inner, parser = self._inner, self._parser
-        at, end = 0, len(data)
+        end = len(data)
         while at < end and not self._transport.is_closing():
-            if self._is_answering() and not parser.in_body:
+            cycle, was_in_body = inner.cycle, parser.in_body
+            if not was_in_body and self._is_answering():
                 break
             size = parser.next_part(data.obj, at, end)  # type: ignore[arg-type]
             if not size:
                 break
-            cycle, was_in_body = inner.cycle, parser.in_body
             inner.data_received(data[at : at + size])
             at += size
             if inner.cycle is not cycle:
                 self._waits_since = None
                 if self._is_half_closed:
                     self._probe(PROBE)
-            elif self._is_answering() or parser.in_body:
+            elif parser.in_body or self._is_answering():
                 pass
             elif was_in_body:  # it was answered before
                 self._be_idle()
@@ -238,16 +241,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _parse_rest(self) -> None:
         """Parse more of what was read before."""
-        data, self.unparsed = self.unparsed, bytearray()
-        with memoryview(data) as view:
-            at = self._parse(view)
-        del data[:at]
-        self.unparsed = data
+        self._parsed = self._parse(memoryview(self.unparsed), self._parsed)
+        if self._parsed == len(self.unparsed):
+            self.unparsed, self._parsed = b"", 0
         self._read_or_wait()
 
     def _read_or_wait(self) -> None:
         flow: Any = self._inner.flow
-        is_full = len(self.unparsed) > _UNPARSED
+        is_full = len(self.unparsed) - self._parsed > _UNPARSED
         if is_full == flow.may_read:
             flow.may_read = not is_full
             if is_full:

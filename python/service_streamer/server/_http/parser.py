@@ -12,6 +12,8 @@ from .messages import Refused, error_response
 HEAD_LIMIT = 64 << 10
 """bytes of a request line and its headers; also of what lies between two parts of a body"""
 
+_TEXT = 200  # characters of an error; it may have the URL
+_ENCODING = b"transfer-encoding"
 _EMPTY_LINE = b"\r\n\r\n"
 _STATUS_LINES = {
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -35,7 +37,8 @@ class Parser:
         self.on_message_begin = protocol.on_message_begin
         self.on_url = protocol.on_url
         self.on_header = protocol.on_header
-        self._overhead = 0  # bytes since the last complete head or part of a body
+        self._overhead = 0
+        """bytes since the last complete head or part of a body"""
         self.in_body = False
         """the head of a request was complete, and its end has not come"""
         self.is_chunked = False
@@ -44,7 +47,7 @@ class Parser:
         """bytes of the body that has a length"""
         self._begin()
 
-    def next_part(self, data: bytearray, start: int, end: int) -> int:
+    def next_part(self, data: bytes | bytearray, start: int, end: int) -> int:
         """Return how many bytes to parse at once, so that at most one request ends in them.
 
         A request ends with the length that its head has, or with an empty line. 0: the bytes may be
@@ -68,8 +71,8 @@ class Parser:
         except Refused as refused:
             self._refuse(refused)
         except httptools.HttpParserError as error:
-            why = error.__context__  # of a callback
-            invalid = Refused(400, f"the request is not HTTP/1.1: {error}")
+            why = error.__context__ or error  # of a callback, or of the parser
+            invalid = Refused(400, f"the request is not HTTP/1.1: {str(why)[:_TEXT]}")
             self._refuse(why if isinstance(why, Refused) else invalid)
 
     # ---------------------------------------------------------------- from httptools
@@ -79,12 +82,10 @@ class Parser:
         if self._parser.should_upgrade():
             return
         protocol = self._protocol
-        self._overhead = 0
         self._check_head(protocol.headers)
+        self._overhead = 0
         if not protocol.url.startswith(b"/"):
             protocol.url = _with_path(protocol.url)
-        if self._parser.get_http_version() == "1.0":
-            protocol.expect_100_continue = False
         protocol.on_headers_complete()
         protocol.headers = []  # gets the trailers, which are not used
         self.in_body = True
@@ -92,7 +93,7 @@ class Parser:
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
         self._overhead = 0
-        if self._left:
+        if not self.is_chunked:
             self._left -= len(body)
         cycle = self._protocol.cycle
         if not cycle.body and not cycle.response_complete:  # else uvicorn copies it twice
@@ -104,6 +105,7 @@ class Parser:
         if self._parser.should_upgrade():
             return
         self.in_body = self.is_chunked = False
+        self._overhead = 0
         protocol = self._protocol
         protocol.on_message_complete()
         if not self._parser.should_keep_alive():  # a trailer may say so
@@ -142,29 +144,28 @@ class Parser:
 
     def _check_head(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Check what a proxy before the server might understand in another way."""
+        if self._overhead > HEAD_LIMIT:
+            raise _too_long()
         version = self._parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise Refused(505, f"the server speaks HTTP/1.1, not HTTP/{version}")
-        size = len(self._protocol.url)
-        hosts = length = 0
-        encodings = []
-        for name, value in headers:
-            size += len(name) + len(value) + 4
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length":
-                length = int(value)
-            elif name == b"transfer-encoding":
-                encodings.append(value.lower())
-        if size > HEAD_LIMIT:
-            raise _too_long()
+        names = [name for name, _ in headers]
+        hosts = names.count(b"host")
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise Refused(400, f"a request has one Host, not {hosts}")
-        if encodings and version == "1.0":
-            raise Refused(400, "HTTP/1.0 has no transfer encodings")
-        if encodings not in ([], [b"chunked"]):
-            raise Refused(501, "the only transfer encoding is chunked")
-        self.is_chunked, self._left = bool(encodings), length
+        if version == "1.0":
+            if _ENCODING in names:
+                raise Refused(400, "HTTP/1.0 has no transfer encodings")
+            self._protocol.expect_100_continue = False
+        if _ENCODING in names:
+            if (
+                names.count(_ENCODING) > 1
+                or _value(headers, names, _ENCODING).lower() != b"chunked"
+            ):
+                raise Refused(501, "the only transfer encoding is chunked")
+            self.is_chunked = True
+        elif b"content-length" in names:
+            self._left = int(_value(headers, names, b"content-length"))
 
     def _refuse(self, refused: Refused) -> None:
         """Answer what is no request, and end the connection."""
@@ -191,6 +192,14 @@ class Parser:
         head = b"".join([_STATUS_LINES[refused.status], *lines, b"\r\n"])
         protocol.transport.write(head + body)
         protocol.transport.close()
+
+
+def _value(headers: list[tuple[bytes, bytes]], names: list[bytes], name: bytes) -> bytes:
+    """Return the value of a header, without the blanks that llhttp leaves at its end."""
+    at = names.index(name)
+    value = headers[at][1].rstrip()
+    headers[at] = name, value
+    return value
 
 
 def _too_long() -> Refused:
