@@ -102,7 +102,7 @@ def test_requests_that_do_not_wait_are_held_as_few_bytes(gated, server_gate, sen
     with connection.makefile("rb") as file:
         for line in itertools.islice(file, 700):  # of 100 answers
             assert line[:5] != b"HTTP/" or line == b"HTTP/1.1 200 OK\r\n"
-            assert len(held.unparsed) <= _connection._UNPARSED + _connection.READ
+            assert len(held.unparsed) <= _connection._UNPARSED + _connection._AHEAD
     cycles = [each for each in gc.get_objects() if type(each) is RequestResponseCycle]
     waiting = [each.scope["query_string"] for each in cycles if not each.response_complete]
     assert waiting.count(b"held") <= 1

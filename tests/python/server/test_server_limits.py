@@ -194,6 +194,15 @@ def test_the_answer_to_head_is_that_to_get_without_its_body(http_servers, send):
     assert server.ask("POST", "/v2").headers["allow"] == "GET, HEAD"
 
 
+def test_the_paths_that_clients_make_up_are_not_kept_if_they_are_long(app):
+    def kept():
+        return app._application._find.cache_info().currsize
+
+    for name, count in (("x" * 1000, 0), ("x", 1)):
+        assert app.ask("GET", f"/v2/models/{name}").status == 404
+        assert kept() == count
+
+
 def test_the_text_of_an_error_that_is_not_unicode_can_be_sent():
     told = failure(OSError("cannot open '\udcff.png'"))
     assert told.message == "OSError: cannot open '?.png'"

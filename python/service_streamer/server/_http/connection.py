@@ -17,8 +17,8 @@ SEND_TIMEOUT = 30.0  # s in which a client takes a part of what is written
 PROBE = 0.05  # s from the first probe of a half-closed connection to the second; then longer
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-READ = 256 << 10  # bytes at a time
-_READ_CHUNKS = 32 << 10  # for chunks may be tiny, and each takes a microsecond
+READ = 256 << 10  # bytes of a body at a time
+_AHEAD = 32 << 10  # of anything else: chunks may be tiny, and what follows a request is kept
 _UNPARSED = 64 << 10  # bytes of further requests; then the client has to wait
 
 
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go."""
-        return self._buffer[: _READ_CHUNKS if self._parser.is_chunked else READ]
+        return self._buffer[: _AHEAD + self._parser.left]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what has come."""

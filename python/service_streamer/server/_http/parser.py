@@ -41,10 +41,8 @@ class Parser:
         """bytes since the last complete head or part of a body"""
         self.in_body = False
         """the head of a request was complete, and its end has not come"""
-        self.is_chunked = False
-        """the request has a body in chunks"""
-        self._left = 0
-        """bytes of the body that has a length"""
+        self.left = 0
+        """bytes of the body, if it has a length"""
         self._begin()
 
     def next_part(self, data: bytes | bytearray, start: int, end: int) -> int:
@@ -53,8 +51,8 @@ class Parser:
         A request ends with the length that its head has, or with an empty line. 0: the bytes may be
         the first of an empty line.
         """
-        if self._left:
-            return min(self._left, end - start)
+        if self.left:
+            return min(self.left, end - start)
         found = data.find(_EMPTY_LINE, start, end)
         if found >= 0:
             return found + len(_EMPTY_LINE) - start
@@ -93,8 +91,8 @@ class Parser:
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
         self._overhead = 0
-        if not self.is_chunked:
-            self._left -= len(body)
+        if self.left:
+            self.left -= len(body)
         cycle = self._protocol.cycle
         if not cycle.body and not cycle.response_complete:  # else uvicorn copies it twice
             cycle.body, body = body, b""
@@ -104,7 +102,7 @@ class Parser:
         """End a request, if its head is not to be parsed once more."""
         if self._parser.should_upgrade():
             return
-        self.in_body = self.is_chunked = False
+        self.in_body = False
         self._overhead = 0
         protocol = self._protocol
         protocol.on_message_complete()
@@ -163,9 +161,8 @@ class Parser:
                 or _value(headers, names, _ENCODING).lower() != b"chunked"
             ):
                 raise Refused(501, "the only transfer encoding is chunked")
-            self.is_chunked = True
         elif b"content-length" in names:
-            self._left = int(_value(headers, names, b"content-length"))
+            self.left = int(_value(headers, names, b"content-length"))
 
     def _refuse(self, refused: Refused) -> None:
         """Answer what is no request, and end the connection."""
