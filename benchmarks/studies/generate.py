@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "generate"))
 from verse import Generator, Order
 
 from service_streamer import ManagedModel, Streamer, ThreadedStreamer
-from service_streamer._streamer import BaseStreamer
+from service_streamer._streamers.streamer import BaseStreamer
 
 SHORTEST, LONGEST = 16, 256
 PROMPTS = ("Twinkle, twinkle", "Jack and Jill", "The early bird", "Mary had")

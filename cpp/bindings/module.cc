@@ -42,7 +42,7 @@ PYBIND11_PLUGIN_DECL(core)
 
 PYBIND11_PLUGIN_IMPL(_core) {
   if (PyInterpreterState_Get() == PyInterpreterState_Main()) return PyInit_core();
-  PyErr_SetString(PyExc_ImportError, "subinterpreter");  // _install_check.py explains it
+  PyErr_SetString(PyExc_ImportError, "subinterpreter");  // _base/install_check.py explains it
   return nullptr;
 }
 

@@ -21,13 +21,12 @@ from __future__ import annotations
 import importlib
 import typing
 
-from . import _install_check  # noqa: F401  (raises)
+from ._base import install_check as _install_check  # noqa: F401  (raises)
 
 # isort: split
 from . import _from_core  # noqa: F401  (the core needs it)
-from ._batched import batched
-from ._core import __version__
-from ._errors import (
+from ._base import option_names as _option_names
+from ._base.errors import (
     AlreadyRecording,
     BrokerError,
     CancelledError,
@@ -41,7 +40,8 @@ from ._errors import (
     WorkerInitError,
     WorkerLost,
 )
-from ._future import Future
+from ._core import __version__
+from ._engine.future import Future
 from ._processes.streamer import Streamer
 from ._ray.streamer import RayStreamer
 from ._redis.forever import run_redis_workers_forever
@@ -50,7 +50,8 @@ from ._redis.worker import RedisWorker
 from ._statistics.parts import ConsumerStats, StepStats, StreamStats, TenantStats, WorkerStats
 from ._statistics.stats import RecentStats, StreamerStats
 from ._statistics.time_summary import TimeSummary
-from ._threaded import ThreadedStreamer
+from ._threads.batched import batched
+from ._threads.threaded import ThreadedStreamer
 from .managed_model import ManagedModel
 
 __all__ = [
@@ -102,14 +103,14 @@ del _name, _member
 if typing.TYPE_CHECKING:
     from ._pipeline.pipeline import Pipeline
     from ._pipeline.stage import Stage
+    from ._streamers.timeline import Recorder
     from ._streams.stream import AsyncStream, Stream
-    from ._timeline import Recorder
     from .step_model import StepModel
 
 _LAZY = {
     "AsyncStream": "._streams.stream",
     "Pipeline": "._pipeline.pipeline",
-    "Recorder": "._timeline",
+    "Recorder": "._streamers.timeline",
     "Stage": "._pipeline.stage",
     "StepModel": ".step_model",
     "Stream": "._streams.stream",
@@ -124,3 +125,6 @@ def __getattr__(name: str) -> typing.Any:
     member.__module__ = __name__
     globals()[name] = member
     return member
+
+
+_option_names.class_of = lambda name: globals().get(name) or __getattr__(name)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from . import _core
-from ._errors import (
+from ._base.errors import (
     CancelledError,
     OutputSizeMismatch,
     QueueFull,
@@ -15,15 +15,15 @@ from ._errors import (
     StreamerClosed,
     WorkerLost,
 )
-from ._future import notify_waiters, run_callback
-from ._messages import closed, see
-from ._messages import short as short_text
-from ._model_errors import copy_error, for_callers
-from ._outputs import batch_remedy, in_order, join_outputs, parts_in_order, rebuilt
-from ._outputs import check as check_outputs
-from ._outputs import cut as cut_outputs
-from ._outputs import rows as output_rows
-from ._pickle import (
+from ._base.messages import closed, see
+from ._base.messages import short as short_text
+from ._base.model_errors import copy_error, for_callers
+from ._engine.future import notify_waiters, run_callback
+from ._engine.outputs import batch_remedy, in_order, join_outputs, parts_in_order, rebuilt
+from ._engine.outputs import check as check_outputs
+from ._engine.outputs import cut as cut_outputs
+from ._engine.outputs import rows as output_rows
+from ._engine.pickling import (
     as_array,
     dropped,
     dumps,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic
 
-from ._types import Items, R, T
+from ._base.types import Items, R, T
 
 __all__ = ["ManagedModel"]
 

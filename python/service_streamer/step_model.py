@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._types import P, T
+from ._base.types import P, T
 from .managed_model import ManagedModel
 
 __all__ = ["StepModel"]

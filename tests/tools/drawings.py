@@ -267,6 +267,35 @@ def threads() -> Drawing:
     return drawing
 
 
+def python_package() -> Drawing:
+    """The rooms of the Python package, each above those that it uses."""
+    floors = [
+        ("app", "commands", "_commands"),
+        ("app", "the live page", "web"),
+        ("app", "servers and monitors", "server · metrics · otel"),
+        ("app", "many models", "hub"),
+        ("model", "streamers of others", "_pipeline · _redis · _ray"),
+        ("model", "streamers", "_threads · _processes"),
+        ("model", "native models", "torch"),
+        ("model", "models", "_models"),
+        ("engine", "what all streamers share", "_streamers"),
+        ("engine", "pieces of outputs", "_streams"),
+        ("engine", "the engine in Python, numbers", "_engine · _statistics · step_model"),
+        ("engine", "waits, cores and devices", "_waiting · _placement · managed_model"),
+        ("group", "errors, options, types", "_base"),
+        ("broker", "C++", "_core · _torch"),
+    ]
+    about = "Fourteen floors from the C++ core up to the commands; a room uses only rooms below it"
+    drawing = Drawing(700, 20 + 44 * len(floors), about)
+    for number, (kind, title, rooms) in enumerate(floors):
+        y = 10 + 44 * number
+        drawing.text(190, y + 24, title, "soft", "end")
+        drawing.box(205, y, 430, 38, kind, rooms)
+    drawing.arrow((660, 20), (660, 44 * len(floors)))
+    drawing.text(668, 22 * len(floors), "uses", "soft", "start")
+    return drawing
+
+
 PICTURES = {
     "which-one": which_one,
     "life-threads": life_in_threads,
@@ -274,6 +303,7 @@ PICTURES = {
     "life-redis": life_over_redis,
     "batches": how_a_batch_forms,
     "engine": engine,
+    "python-package": python_package,
     "threads": threads,
 }
 

@@ -41,7 +41,7 @@ from service_streamer import (
     WorkerStats,
     run_redis_workers_forever,
 )
-from service_streamer._streamer import BaseStreamer
+from service_streamer._streamers.streamer import BaseStreamer
 from service_streamer.hub import ModelSpec
 from service_streamer.managed_model import ManagedModel as OldManagedModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer

@@ -11,10 +11,10 @@ namespace service_streamer::bindings {
 // or None when there are no more, or nullptr with an exception set. Before this thread waits or runs other code, next()
 // calls later.wake().
 //
-// What is rare is left to service_streamer._worker: the loop returns (batch, raised, refused), with what the model
-// raised, or why its outputs were refused. With neither, the batch has not run: logged() is true, or a request has a
-// trace context. The loop is in C++ so that no Python frame runs between the model and the caller that waits for the
-// answer.
+// What is rare is left to service_streamer._threads.worker: the loop returns (batch, raised, refused), with what the
+// model raised, or why its outputs were refused. With neither, the batch has not run: logged() is true, or a request
+// has a trace context. The loop is in C++ so that no Python frame runs between the model and the caller that waits for
+// the answer.
 template <typename Next>
 PyObject* run_batches(Next next, PyObject* predict, PyObject* logged) {
   DeferredWake later;

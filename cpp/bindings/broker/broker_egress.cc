@@ -233,7 +233,7 @@ PyMethodDef methods[] = {
      "Ends requests with WorkerLost(note); unknown ones are ignored."},
     {"fail", as_method(egress_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
-     "Ends a request with an exception: the pickle of _pickle.pack_error(exception). False: it has ended already."},
+     "Ends a request with an exception: the pickle of pickling.pack_error(exception). False: it has ended already."},
     {"chunks", as_method(egress_chunks), kWithNames,
      "chunks($self, ids)\n--\n\n"
      "The chunks of these requests that are out and not answered, once more; unknown requests are ignored."},

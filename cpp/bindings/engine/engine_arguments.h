@@ -22,7 +22,7 @@ struct EngineArguments {
   bool copy_outputs = true;
 };
 
-// Reads the arguments of Engine(). _options.py checks them for users; this refuses only what would break the core.
+// Reads the arguments of Engine(). _base/options.py checks them for users; this refuses only what would break the core.
 // False with an exception set.
 bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& arguments);
 

@@ -37,7 +37,7 @@ class PlainArray {
   char type_[8] = {};  // as in numpy.dtype.str
 };
 
-// Whether it is a list, tuple or dict with arrays directly in it: `_pickle.dumps` makes buffers of them.
+// Whether it is a list, tuple or dict with arrays directly in it: `pickling.dumps` makes buffers of them.
 bool contains_arrays(PyObject* object);
 
 }  // namespace service_streamer::bindings

@@ -28,15 +28,15 @@ bool deadline_from(PyObject* timeout, TimePoint& deadline, Negative negative = N
 bool priority_from(PyObject* value, int& priority);
 
 // The traits of a request of `size` items, from (keys, weights, order) or None, and from a tenant, a str or None.
-// `order` becomes a new reference, or stays nullptr. _grouping.py checks keys and weights for users; this refuses only
-// what would break the core.
+// `order` becomes a new reference, or stays nullptr. _base/grouping.py checks keys and weights for users; this refuses
+// only what would break the core.
 bool traits_from(PyObject* value, PyObject* tenant, std::uint32_t size, std::shared_ptr<const ItemTraits>& traits,
                  PyObject*& order);
 
-// The shares of tenants from a dict; None leaves them equal. _options.py checks it for users.
+// The shares of tenants from a dict; None leaves them equal. _base/options.py checks it for users.
 bool shares_from(PyObject* value, TenantShares& shares);
 
-// Batching options. _options.py checks them for users; this refuses only values that would break the core.
+// Batching options. _base/options.py checks them for users; this refuses only values that would break the core.
 bool set_batching(EngineOptions& options, Py_ssize_t batch_size, double max_latency, const char* policy);
 
 // The arguments of configure(). nullptr or None leaves a setting as it is; `slo` 0 removes the target.

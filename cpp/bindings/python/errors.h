@@ -17,7 +17,7 @@ PyObject* raise_error(const PythonObject& type, PyObject* arguments);
 PyObject* raise_message(const PythonObject& type, const char* format, ...);
 
 // Raises an exception of `type` for a mistake of the user. The message, formatted as by PyUnicode_FromFormat, gets the
-// address of the entry `anchor` on the page of messages (_messages.py).
+// address of the entry `anchor` on the page of messages (_base/messages.py).
 PyObject* raise_mistake(PyObject* type, const char* anchor, const char* format, ...);
 
 // Raises the StreamerClosed of a request to a closed streamer.

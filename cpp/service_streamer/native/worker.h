@@ -64,7 +64,7 @@ class HeldBatch {
 };
 
 // The loop of one worker thread of a native model: takes batches from the engine, and answers or fails each.
-// python/service_streamer/_serving.py does the same for predict functions.
+// python/service_streamer/_models/serving.py does the same for predict functions.
 //
 // If the runner has a depth of more than 1, the next batch is launched while the previous one still runs, provided that
 // it is due and cannot grow any more. A batch that fails is run again in parts, after all later launches have been

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .._messages import missing_package
+from .._base.messages import missing_package
 from .logs import say
 from .options import UNIX, CommandError, Place
 

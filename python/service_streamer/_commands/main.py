@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from .._errors import StreamerError
-from .._messages import describe, is_missing_package, is_wrong_argument
+from .._base.errors import StreamerError
+from .._base.messages import describe, is_missing_package, is_wrong_argument
 from . import bench, ray_serve, redis_worker, serve, top, trace, tune
 from .logs import say
 from .options import CommandError

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .._options_file import OptionsFile
+from .._base.options_file import OptionsFile
 from .._placement.machine import working_folder
 from .._placement.places import RULES
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import StreamerError
+from .._base.errors import StreamerError
 from .http import end_listening, http_server, listen, shown, url_of
 from .logs import say
 from .options import (

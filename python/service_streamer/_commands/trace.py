@@ -7,8 +7,8 @@ import signal
 import time
 from typing import Any
 
-from .. import _options
-from .._errors import StreamerError
+from .._base import options
+from .._base.errors import StreamerError
 from .._processes.streamer import Streamer
 from .logs import say
 from .options import CommandError, new_parser
@@ -45,7 +45,7 @@ def add_to(commands: Any) -> None:
 def run(address: str, *, seconds: float, max_events: int, file: str) -> int:
     """Record until the time is over or Ctrl-C."""
     try:
-        _options.address(address)
+        options.address(address)
         streamer = Streamer.connect(address)
         recorder = streamer.record(file, seconds=seconds, max_events=max_events)
     except ValueError as error:

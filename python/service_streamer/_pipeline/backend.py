@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from .. import _core
-from .._errors import StreamerClosed, StreamerError
-from .._future import Future
-from .._messages import see, text_of
-from .._model_errors import copy_error, detached
-from .._options import Options
-from .._request_context import trace_of
-from .._streamer import BaseStreamer
+from .._base.errors import StreamerClosed, StreamerError
+from .._base.messages import see, text_of
+from .._base.model_errors import copy_error, detached
+from .._base.options import Options
+from .._base.request_context import trace_of
+from .._engine.future import Future
+from .._streamers.streamer import BaseStreamer
+from .._threads.worker import EngineThreads, only_thread_of
 from .._waiting.threads import original
 from .._waiting.timeouts import countdown
-from .._worker import EngineThreads, only_thread_of
 from .request import Piece, StagedRequest, join
 
 

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .._processes.streamer import Streamer
-from .._statistics.explain import count, duration, troubles
+from .._statistics.explain import troubles
+from .._statistics.formats import count, duration
 from .._statistics.stats import OUTCOMES, EventStats, StreamerStats
-from .._streamer import BaseStreamer
-from .._threaded import ThreadedStreamer
+from .._statistics.verdict import FEWEST, failures, too_little
+from .._streamers.streamer import BaseStreamer
+from .._threads.threaded import ThreadedStreamer
 
 if TYPE_CHECKING:
-    from .._notebook import Explanation
+    from .._streamers.notebook import Explanation
 
 BUSY = 0.7
 """the least `Load.strain` of a stage that limits the pipeline"""
@@ -25,7 +27,7 @@ ALWAYS = 0.9
 QUEUED = 0.25
 """the least time before the first stage, as a part of that in the stages, of waiting requests"""
 
-ENOUGH_BATCHES = 10
+ENOUGH_BATCHES = FEWEST
 """the report is about the last minute if a stage ran at least this number of batches in it"""
 
 NOTE = "requests: in the stage now; batch, queue, service: means; items/s: if always busy"
@@ -148,7 +150,7 @@ def report(name: str, stats: PipelineStats, stages: Mapping[str, BaseStreamer]) 
         stats: its statistics.
         stages: their streamers by name.
     """
-    from .._notebook import Explanation
+    from .._streamers.notebook import Explanation
 
     loads = loads_of(stages, stats)
     shown = html(name, stats, loads, verdict(stats, loads))
@@ -183,14 +185,14 @@ def html(name: str, stats: PipelineStats, loads: Sequence[Load], sentence: str =
         loads: of its stages.
         sentence: the verdict. Empty: none.
     """
-    from .._notebook import of_table  # left to notebooks
+    from .._streamers.notebook import of_table  # left to notebooks
 
     lines = [*_summary(stats, loads), *filter(None, troubles(stats))]
     return of_table(name, lines, _rows(loads), NOTE, sentence)
 
 
 def verdict(stats: PipelineStats, loads: Sequence[Load], cores: int | None = None) -> str:
-    """Return which stage limits the pipeline, why, and what to change.
+    """Return which stage limits the pipeline, and what to change; many failures come first.
 
     Args:
         stats: of the pipeline.
@@ -198,8 +200,14 @@ def verdict(stats: PipelineStats, loads: Sequence[Load], cores: int | None = Non
         cores: that this process may use. None: those that it may use now.
     """
     cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    return " ".join(filter(None, (failures(_recent(stats, loads)), _limit(stats, loads, cores))))
+
+
+def _limit(stats: PipelineStats, loads: Sequence[Load], cores: int) -> str:
     if not any(load.known or load.requests for load in loads):
         return "No request has come yet: nothing to explain."
+    if max(stats.submitted, *(load.recent.batches for load in loads)) < FEWEST:
+        return too_little(count(stats.submitted, "request"))
     first = max(loads, key=lambda load: load.strain)
     if first.strain < BUSY:
         waiting = max(loads, key=lambda load: load.requests)

@@ -7,16 +7,18 @@ from collections.abc import Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import _map, _options
-from .._backend import Backend
-from .._errors import StreamerClosed, StreamerError
-from .._future import Future
-from .._option_names import known_options
-from .._options import Options
-from .._request_context import join
+from .._base import options as _options
+from .._base.errors import StreamerClosed, StreamerError
+from .._base.option_names import known_options
+from .._base.options import Options
+from .._base.request_context import join
+from .._base.types import Items, Overflow
+from .._engine.backend import Backend
+from .._engine.future import Future
+from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer
-from .._types import Items, Overflow
+from .._streamers import map as _map
+from .._streamers.streamer import BaseStreamer
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
 from .explanation import PipelineStats, loads_of, report, verdict
@@ -25,7 +27,7 @@ from .request import join as join_pieces
 from .stage import Stage, distinct, make_streamers
 
 if TYPE_CHECKING:
-    from .._notebook import Explanation
+    from .._streamers.notebook import Explanation
     from .._streams.inbox import Inbox
 
 
@@ -73,6 +75,7 @@ class Pipeline(BaseStreamer):
     """
 
     _count_items = staticmethod(count_items)
+    _kind = Kind.PIPELINE
 
     @known_options
     def __init__(
@@ -267,7 +270,7 @@ class Pipeline(BaseStreamer):
         return future
 
     def _repr_html_(self) -> str:
-        from .._notebook import of_streamer
+        from .._streamers.notebook import of_streamer
 
         return of_streamer(self, lambda: self._report()._repr_html_())
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._outputs import join_outputs
+from .._engine.outputs import join_outputs
 
 
 class Piece:
@@ -23,7 +23,7 @@ class Piece:
         self.request = request
         self.items = items
         self.context: bytes | None = None
-        """see `_request_context`"""
+        """see `request_context`"""
         # Empty: not begun, or ended. Several threads may be about to end it, and pop() is atomic.
         self._batch: list[_core.Batch] = []
         self._call: Any = None

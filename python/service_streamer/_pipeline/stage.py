@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _options
-from .._kinds import kind_for
-from .._messages import no_such_option, short, wrong_option
-from .._model import is_managed, name_of
-from .._native import NativeSource
-from .._options_file import OptionsFile
+from .._base import options as _options
+from .._base.messages import no_such_option, short, wrong_option
+from .._base.options_file import OptionsFile
+from .._models.model import is_managed, name_of
+from .._models.native import NativeSource
 from .._processes.streamer import Streamer
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from ..managed_model import ManagedModel
+from .kinds import kind_for
 
 _TARGETS = (BaseStreamer, ManagedModel, NativeSource)  # beside functions and classes
 _OF_THE_PIPELINE = ("overflow", "worker_timeout")

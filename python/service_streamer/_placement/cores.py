@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from types import FunctionType
 from typing import Any
 
-from .._messages import see
-from .._variables import variables_of
+from .._base.messages import see
+from .._base.variables import variables_of
 from .machine import cpu_count
+
+_logger = logging.getLogger("service_streamer")
 
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")  # what a process opens to compute on a GPU
 
@@ -44,7 +47,8 @@ def _runs_torch(predict: Any) -> bool:
 def complaint(
     worker_num: int,
     threads: int | None,
-    remedy: str = "torch.set_num_threads({}) in each worker",
+    remedy: str = "torch.set_num_threads({}) before the first request",
+    option: str = "worker_num",
 ) -> str | None:
     """Return the warning for workers of `threads` threads each; None: there are enough cores.
 
@@ -52,18 +56,34 @@ def complaint(
         worker_num: how many workers there are.
         threads: of each.
         remedy: what gives each worker {} threads.
+        option: that sets the number of workers.
     """
     cores = cpu_count()
-    if threads is None or worker_num == 1 or worker_num * threads <= cores:
+    if threads is None or worker_num * threads <= cores:
         return None
-    less = f"use at most worker_num={max(1, cores // threads)}"
+    remedies = []
+    if worker_num > 1:
+        remedies.append(f"use at most {option}={max(1, cores // threads)}")
     if threads > 1:
-        less += ", or " + remedy.format(max(1, cores // worker_num))
+        remedies.append(remedy.format(max(1, cores // worker_num)))
+    share = "each share" if worker_num > 1 else "shares"
     return see(
-        f"{worker_num} workers with {threads} thread{'s' if threads > 1 else ''} each share "
-        f"{cores} cores, so they wait for each other: {less}",
+        f"{_count(worker_num, 'worker')} with {_count(threads, 'thread')} {share} "
+        f"{_count(cores, 'core')}, so they wait for each other: {', or '.join(remedies)}",
         "more-workers-than-cores",
     )
+
+
+def warn(streamer: str, workers: int, threads: int | None, *remedies: str) -> None:
+    """Log the `complaint`, if there is one, with these `remedies`. Raises nothing."""
+    with contextlib.suppress(Exception):  # a logger of the user may raise
+        if (text := complaint(workers, threads, *remedies)) is not None:
+            about = {"streamer": streamer, "workers": workers, "threads": threads}
+            _logger.warning(text, extra=about)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _uses_gpu() -> bool:

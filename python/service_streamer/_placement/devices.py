@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 from .places import Place
 
 Device = int | str

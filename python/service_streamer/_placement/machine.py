@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from .._messages import see
+from .._base.messages import see
 
 DEVICES = "/sys/devices/system"
 _PROC = "/proc/self"

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .._messages import short, wrong_option
-from .._options import count
+from .._base.messages import short, wrong_option
+from .._base.options import count
 from .machine import (
     Core,
     cpu_count,

@@ -9,7 +9,7 @@ workers. The modules here start, supervise and replace the processes.
     streamer ──▶ client          the backend of a client process
         │
         ▼
-      owner ──▶ supervisor ──▶ pool ──▶ rollout ──▶ slots      the thread that starts workers
+      owner ──▶ supervisor ──▶ pool ──▶ restarts ──▶ slots     the thread that starts workers
                                 │
                                 ▼
                               start ──▶ process, descriptors    starts one worker

@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _core, _lifecycle
-from .._backend import join_in_background, make_engine, weakly
-from .._errors import RequestTimeout, StreamerClosed, StreamerError
-from .._messages import see
-from .._options import Options
+from .. import _core
+from .._base.errors import RequestTimeout, StreamerClosed, StreamerError
+from .._base.messages import see
+from .._base.options import Options
+from .._engine import lifecycle
+from .._engine.backend import join_in_background, make_engine, weakly
 from .._waiting import callbacks
 from .._waiting.threads import original
 
@@ -69,7 +70,7 @@ class Client:
         self._recording = False  # the owner records for this client
         self._events = b""  # of the last recording
         self._fetching = original("_thread", "allocate_lock")()
-        _lifecycle.watch_backend(self)
+        lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)

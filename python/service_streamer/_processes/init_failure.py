@@ -1,7 +1,7 @@
 """The reason why a worker could not load its model: a message and the exception.
 
 The worker sends it to the engine, and requests in any process end with it. It is sent as one
-string, the note: the message, a separator, and the output of `_pickle.pack_error` in base64.
+string, the note: the message, a separator, and the output of `pickling.pack_error` in base64.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import dataclasses
 import pickle
 from typing import Any
 
-from .._cuda import remedy_after_fork
-from .._errors import WorkerInitError
-from .._messages import text_of
-from .._pickle import pack_error, unpack_error
+from .._base.cuda import remedy_after_fork
+from .._base.errors import WorkerInitError
+from .._base.messages import text_of
+from .._engine.pickling import pack_error, unpack_error
 from . import unguarded
 
 _SEPARATOR = "\x1f"

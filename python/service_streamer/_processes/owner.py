@@ -8,18 +8,21 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import _core, _cuda, _lifecycle, _options
-from .._backend import join_in_background, make_engine
-from .._messages import wrong_option
-from .._model import Model, makes_steps
-from .._options import Options
+from .. import _core
+from .._base import cuda
+from .._base import options as _options
+from .._base.messages import wrong_option
+from .._base.options import Options
+from .._base.types import StartMethod
+from .._engine import lifecycle
+from .._engine.backend import join_in_background, make_engine
+from .._models.model import Model, makes_steps
 from .._placement.devices import Device
 from .._placement.places import Placement
-from .._types import StartMethod
 from .._waiting import callbacks, greenlets, threads
 from .._waiting.timeouts import countdown
 from .init_failure import InitFailure
-from .start import START_METHODS, Starter, Version
+from .start import START_METHODS, ModelVersion, Starter
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ class ProcessOptions:
         if self.address is not None:
             _options.address(self.address)
         if self.start_method == "fork" and any(device != "" for device in self.devices or ()):
-            _cuda.check_before_fork(self.devices)
+            cuda.check_before_fork(self.devices)
 
 
 class Processes:
@@ -79,7 +82,7 @@ class Processes:
         self,
         options: Options,
         process_options: ProcessOptions,
-        version: Version,
+        version: ModelVersion,
         *,
         inline: bool = False,
         relay: Address | None = None,
@@ -118,7 +121,7 @@ class Processes:
         )
         self._supervisor = Supervisor(self.server, starter, version, count, options.batch_size)
         self._thread = threads.NativeThread(self._supervise, "service-streamer-supervisor")
-        _lifecycle.watch_backend(self)
+        lifecycle.watch_backend(self)
         try:
             self.server.start()
             self._thread.start()
@@ -214,7 +217,7 @@ class Processes:
         self.server.set_workers(worker_num)
         self._supervisor.resize(worker_num)
 
-    def restart(self, version: Version, timeout: float | None) -> bool:
+    def restart(self, version: ModelVersion, timeout: float | None) -> bool:
         """Replace the workers one after the other; return False on timeout."""
         restart = self._supervisor.restart(version)
         return self._supervisor.wait_restarted(restart, timeout)

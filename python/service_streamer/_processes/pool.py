@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from .._messages import describe
+from .._base.messages import describe
 from .._placement import cores as _cores
 from . import descriptors
 from .init_failure import InitFailure
 from .log import Log
 from .process import Process, wait_for_all
-from .rollout import Rollout
+from .restarts import Restarts
 from .slots import FIRST_DELAY, STABLE_AFTER, Slot, State, Worker
-from .start import Start, Version
+from .start import ModelVersion, Start
 
 MAX_ATTEMPTS = 5  # to load the model, in a row, in one slot
 EXIT_POLLS = 20  # waits of 0.1 s for the exit code of a worker
@@ -56,7 +56,7 @@ class Pool:
         self,
         server: Server,
         start: Start,
-        version: Version,
+        version: ModelVersion,
         worker_num: int,
         batch_size: int,
         clock: Callable[[], float],
@@ -72,7 +72,7 @@ class Pool:
         self.slots = [Slot(index) for index in range(worker_num)]
         self.workers: dict[int, Worker] = {}
         """by the number that the server gave them, until their connection is closed"""
-        self.rollout = Rollout(version, self.slots, self.workers, clock)
+        self.restarts = Restarts(version, self.slots, self.workers, clock)
         self.on_death: Callable[[], object] | None = None
         """see `Supervisor.share`"""
         self.failure: InitFailure | None = None
@@ -98,25 +98,25 @@ class Pool:
 
     def advance(self) -> None:
         """Take the steps of a restart that are possible now."""
-        self.rollout.advance(self._start_worker, self._retire)
+        self.restarts.advance(self._start_worker, self._retire)
 
     def start_due(self) -> None:
         """Start a worker in each empty slot whose start time has come."""
         now = self._clock()
         for slot in self.slots:
             if slot.worker is None and slot.given_up is None and slot.start_at <= now:
-                slot.worker = self._start_worker(slot, self.rollout.version)
+                slot.worker = self._start_worker(slot, self.restarts.version)
 
     def time_left(self) -> float | None:
         """Return the seconds until the next start or kill is due; None: none is scheduled."""
         times = list(self._ending.values())
         due = [slot for slot in self.slots if slot.worker is None and slot.given_up is None]
-        if (behind := self.rollout.next_slot()) is not None:
+        if (behind := self.restarts.next_slot()) is not None:
             due.append(behind)
         times += [slot.start_at for slot in due]
         return max(0.0, min(times) - self._clock()) if times else None
 
-    def _start_worker(self, slot: Slot, version: Version) -> Worker | None:
+    def _start_worker(self, slot: Slot, version: ModelVersion) -> Worker | None:
         try:
             started = self._start(slot.index, len(self.slots), self._batch_size, version)
         except Exception as error:  # an OSError, such as a lack of memory, may be temporary
@@ -174,7 +174,7 @@ class Pool:
         slot = worker.slot
         slot.attempts = 0
         if slot.successor is worker:
-            self.rollout.version = worker.version  # this version is known to load
+            self.restarts.version = worker.version  # this version is known to load
             self._retire(slot.worker)
             slot.worker, slot.successor = worker, None
         if self.failure is not None:
@@ -242,7 +242,7 @@ class Pool:
     def _could_not_load(
         self,
         slot: Slot,
-        version: Version,
+        version: ModelVersion,
         why: InitFailure,
         *,
         sudden: bool = False,
@@ -257,14 +257,14 @@ class Pool:
             passing: it does not count as a failed attempt of the model.
         """
         first = sudden and not slot.attempts
-        restart = self.rollout.current
-        if restart is not None and version is restart.version is not self.rollout.version:
+        restart = self.restarts.current
+        if restart is not None and version is restart.version is not self.restarts.version:
             slot.attempts = int(first)
             if first:
                 slot.start_at = self._clock() + FIRST_DELAY
                 self._log.could_not_load(slot, why, final=False)
             else:
-                self.rollout.end(why.with_note("the old workers stay").error())
+                self.restarts.end(why.with_note("the old workers stay").error())
             return
         if slot not in self.slots:
             return  # the slot was removed by resize()
@@ -282,7 +282,7 @@ class Pool:
             else:
                 slot.given_up = why
             self._log.could_not_load(slot, why, final=True)
-            self.rollout.end(why.error())
+            self.restarts.end(why.error())
         if not first and not (passing and self._shared):
             self._announce(why)
 

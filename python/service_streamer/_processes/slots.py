@@ -8,7 +8,7 @@ import enum
 from .._placement.devices import Device
 from .init_failure import InitFailure
 from .process import Process
-from .start import Version
+from .start import ModelVersion
 
 FIRST_DELAY = 0.1  # s before the second restart; doubled with each further one
 MAX_DELAY = 10.0  # s, the upper limit of that delay
@@ -31,7 +31,7 @@ class Worker:
 
     process: Process
     slot: Slot
-    version: Version
+    version: ModelVersion
     device: Device | None = None
     state: State = State.STARTING
     ready_at: float = 0.0
@@ -52,13 +52,13 @@ class Slot:
     given_up: InitFailure | None = None
     lost: int | None = None  # the pid of a worker that died and has no replacement yet
 
-    def is_ready(self, version: Version | None = None) -> bool:
+    def is_ready(self, version: ModelVersion | None = None) -> bool:
         worker = self.worker
         if worker is None or worker.state is not State.READY:
             return False
         return version is None or worker.version is version
 
-    def is_behind(self, version: Version) -> bool:
+    def is_behind(self, version: ModelVersion) -> bool:
         """Return True if its worker is ready and has another version."""
         return self.is_ready() and not self.is_ready(version)
 

@@ -20,12 +20,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
-from .._model import Model
-from .._pickle import main_has_no_file
+from .._base.types import StartMethod
+from .._engine.pickling import main_has_no_file
+from .._models.model import Model
 from .._placement import devices as _devices
 from .._placement import machine
 from .._placement.places import Placement
-from .._types import StartMethod
 from .._waiting.threads import original
 from . import descriptors
 from .process import Process
@@ -39,7 +39,7 @@ _FD = 3  # the descriptor of the socket in a spawned worker
 
 
 @dataclasses.dataclass(frozen=True)
-class Version:
+class ModelVersion:
     """A model in the form in which it is sent to workers. Compared by identity."""
 
     model: Model
@@ -84,7 +84,9 @@ class Starter:
         # Imported now, because __call__ blocks forks and should not import while it does.
         from . import forkserver, worker_main  # noqa: F401
 
-    def __call__(self, index: int, worker_num: int, batch_size: int, version: Version) -> Started:
+    def __call__(
+        self, index: int, worker_num: int, batch_size: int, version: ModelVersion
+    ) -> Started:
         """Start the worker of slot `index`.
 
         Raises:
@@ -120,13 +122,13 @@ class Starter:
             # the descriptor stays registered to be closed in children
             return Started(ours.detach(), process, setup, device)
 
-    def _setup(self, job: Any, version: Version) -> bytes:
+    def _setup(self, job: Any, version: ModelVersion) -> bytes:
         if self._start is _fork:
             return b""  # the forked child has the objects themselves
         return pickle.dumps((_preparation(job.name), job, version.packed))
 
 
-def _spawn(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
+def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) -> Process:
     from multiprocessing import spawn
     from subprocess import _args_from_interpreter_flags as flags  # type: ignore[attr-defined]
 
@@ -186,7 +188,7 @@ def _closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
     return actions, beyond
 
 
-def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
+def _fork(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) -> Process:
     from . import worker_main
 
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
@@ -203,7 +205,9 @@ def _fork(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Pro
     return Process(pid)
 
 
-def _from_forkserver(fd: int, job: Any, version: Version, variables: dict[str, str]) -> Process:
+def _from_forkserver(
+    fd: int, job: Any, version: ModelVersion, variables: dict[str, str]
+) -> Process:
     from multiprocessing import forkserver
 
     from . import worker_main
@@ -235,4 +239,4 @@ def _preparation(name: str) -> dict[str, Any]:
     return data
 
 
-Start = Callable[[int, int, int, Version], Started]
+Start = Callable[[int, int, int, ModelVersion], Started]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from .._errors import StreamerClosed
+from .._base.errors import StreamerClosed
 from .._waiting.threads import Condition
 from .init_failure import InitFailure
 from .pool import Pool, Server
-from .rollout import Restart
-from .start import Start, Version
+from .restarts import Restart
+from .start import ModelVersion, Start
 
 
 class Supervisor:
@@ -24,7 +24,7 @@ class Supervisor:
         self,
         server: Server,
         start: Start,
-        version: Version,
+        version: ModelVersion,
         worker_num: int,
         batch_size: int,
         clock: Callable[[], float] = time.monotonic,
@@ -58,16 +58,16 @@ class Supervisor:
         self._worker_num = worker_num
         self._server.interrupt()
 
-    def restart(self, version: Version) -> Restart:
+    def restart(self, version: ModelVersion) -> Restart:
         """Request a restart with another version object. Does not wait."""
-        restart = self._pool.rollout.request(version)
+        restart = self._pool.restarts.request(version)
         self._server.interrupt()
         return restart
 
     @property
-    def version(self) -> Version:
+    def version(self) -> ModelVersion:
         """The version of the workers after all requested restarts."""
-        return self._pool.rollout.newest()
+        return self._pool.restarts.newest()
 
     def wait_restarted(self, restart: Restart, timeout: float | None) -> bool:
         """Block until a restart is done; return False on timeout.
@@ -160,6 +160,6 @@ class Supervisor:
                 pool.collect()
         finally:
             self._started = pool.closing = pool.finishing = True
-            pool.rollout.end_all()
+            pool.restarts.end_all()
             self.changed.notify()
             pool.end()

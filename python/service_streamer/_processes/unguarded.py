@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from .._messages import is_ours, see
+from .._base.messages import is_ours, see
 
 _ANCHOR = "no-main-guard"
 _MAIN = ("__main__", "__mp_main__")

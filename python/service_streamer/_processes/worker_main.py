@@ -5,7 +5,7 @@
     started by start.py ── set PDEATHSIG ── receive the setup ── import the user's main module,
     unpickle the model ── init_model, warm-up ── send "ready" ── run batches ── end of file: exit
 
-Batches are run as in a worker thread (`run_batches`, `_serving.serve`). To user code the process
+Batches are run as in a worker thread (`run_batches`, `serving.serve`). To user code the process
 looks like one of ``multiprocessing``: `Worker` runs in ``BaseProcess._bootstrap``, so profilers,
 tracebacks, ``current_process()`` and ``parent_process()`` work as usual.
 """
@@ -26,11 +26,12 @@ from multiprocessing import forkserver, process, spawn
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import _core, _lifecycle
-from .._model import Model, makes_steps
+from .. import _core
+from .._engine import lifecycle
+from .._models.model import Model, makes_steps
+from .._models.serving import flush_spans, flush_streams, is_logged, serve
 from .._placement import cores as _cores
 from .._placement.places import Place
-from .._serving import flush_spans, flush_streams, is_logged, serve
 from . import unguarded
 from .init_failure import InitFailure
 
@@ -49,7 +50,7 @@ class Job:
     place: Place
     batch_size: int
     budget: float | None
-    """the time budget of `_serving.isolate`; None: errors are not isolated"""
+    """the time budget of `serving.isolate`; None: errors are not isolated"""
     output_batch: bool
     inline: bool = False
     """outputs may go to other machines, so shared memory is not used"""
@@ -84,7 +85,7 @@ class Worker(BaseProcess):
             del self._model  # frees init arguments and warm-up items
             link.send_ready(_about(predict, job.place))
             if makes_steps(predict):
-                from .._steps.worker_loop import WorkerLoop  # only needed here
+                from .._models.steps.worker_loop import WorkerLoop  # only needed here
 
                 WorkerLoop(link, predict, job.batch_size, job.budget is not None, name).run()
                 return
@@ -92,7 +93,7 @@ class Worker(BaseProcess):
                 serve(*unfinished, predict, job.budget, name)
                 del unfinished  # frees its items before the next wait
         finally:
-            _lifecycle.close_all()  # the model may have created streamers
+            lifecycle.close_all()  # the model may have created streamers
             flush_streams()
             flush_spans()
 

@@ -9,9 +9,9 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError, RayTaskError
 
-from .._errors import OutputSizeMismatch, WorkerLost
-from .._model_errors import NotRun
-from .._pickle import pack_error, unpack_error
+from .._base.errors import OutputSizeMismatch, WorkerLost
+from .._base.model_errors import NotRun
+from .._engine.pickling import pack_error, unpack_error
 from .payloads import Payload, from_message, to_message
 
 
@@ -19,7 +19,7 @@ class Gone(Exception):
     """The replica died, or it is unknown whether it has run the batch."""
 
 
-class Piece:
+class QueuedItem:
     """One item of a request, as the engine of the owner has it."""
 
     __slots__ = ("client", "key", "payload", "weight")
@@ -35,7 +35,7 @@ class ModelError(Exception):
     """An exception of the model, packed: only its caller unpickles it.
 
     Args:
-        packed: by `_pickle.pack_error`.
+        packed: by `pickling.pack_error`.
     """
 
     def __init__(self, packed: list[Any]) -> None:
@@ -47,7 +47,7 @@ class ModelMemoryError(ModelError, MemoryError):
     """The same, for a batch that is to be run in parts because the memory was too small."""
 
 
-def call(handle: Any, items: list[Piece], limit: float | None) -> list[Any]:
+def call(handle: Any, items: list[QueuedItem], limit: float | None) -> list[Any]:
     """Run the model on the items, and return a `Payload` or a `ModelError` for each.
 
     Raises:

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from .._base.errors import ClusterError, StreamerError
+from .._base.messages import describe, missing_package, see
 from .._core import __version__
-from .._errors import ClusterError, StreamerError
-from .._messages import describe, missing_package, see
 from .._waiting.threads import is_patched
 
 try:

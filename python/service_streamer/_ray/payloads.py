@@ -18,7 +18,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import GetTimeoutError, ObjectFetchTimedOutError, RayError
 
-from .. import _pickle
+from .._engine import pickling
 
 LARGE = 32 * 1024  # bytes of the buffers of a value, from which on it goes to the object store
 FETCH = 60.0  # s for an object of the store to arrive; it counts as lost then
@@ -78,7 +78,7 @@ class Store:
         return len(self._values) - 1
 
 
-class Loader:
+class PayloadReader:
     """Reads the payloads of a message. The objects of the store are fetched once, together."""
 
     def __init__(self, refs: Sequence[ObjectRef[Any]]) -> None:
@@ -136,7 +136,7 @@ def _fetch_now(ref: ObjectRef[Any]) -> Any:
 def _pickle_of(value: Any, keep: Any) -> bytes | None:
     """Return the pickle of a value, or None if it refers to the main module."""
     try:
-        data = _pickle.dumps(value, keep)
+        data = pickling.dumps(value, keep)
     except (pickle.PicklingError, AttributeError):
         return None
     return data if b"__main__" not in data else None

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _options
-from .._types import Replicas
+from .._base import options
+from .._base.types import Replicas
 
 LEAST = 0.0001  # of a resource, except 0, for Ray
 RESERVED = {
@@ -64,12 +64,12 @@ class RaySettings:
         _mapping("runtime_env", self.runtime_env)
         if self.name is not None:
             check_name(self.name)
-        target = _options.duration("target_queue_time", self.target_queue_time)
+        target = options.duration("target_queue_time", self.target_queue_time)
         if target == 0:
             raise ValueError("target_queue_time must be more than 0 seconds")
-        _options.duration("placement_timeout", self.placement_timeout)
-        _options.count("retries", self.retries, least=0)
-        if _options.timeout("worker_hang_timeout", self.hang_timeout) == 0:
+        options.duration("placement_timeout", self.placement_timeout)
+        options.count("retries", self.retries, least=0)
+        if options.timeout("worker_hang_timeout", self.hang_timeout) == 0:
             raise ValueError("worker_hang_timeout must be more than 0 seconds, or None")
 
     @property
@@ -77,11 +77,11 @@ class RaySettings:
         """The least and the most replicas."""
         value = self.replicas
         if not isinstance(value, tuple | list):
-            count = _options.count("replicas", value)
+            count = options.count("replicas", value)
             return count, count
         if len(value) != 2:
             raise ValueError(f"replicas must be an int or a pair of ints, not {value!r}")
-        least, most = (_options.count("replicas", each) for each in value)
+        least, most = (options.count("replicas", each) for each in value)
         if least > most:
             raise ValueError(f"replicas must have the least number first, not {value!r}")
         return least, most

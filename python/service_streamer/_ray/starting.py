@@ -8,10 +8,10 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from .._errors import ClusterError, SerializationError
-from .._messages import describe, see, short
-from .._model import Model, guilty_part
-from .._options import Options
+from .._base.errors import ClusterError, SerializationError
+from .._base.messages import describe, see, short
+from .._base.options import Options
+from .._models.model import Model, guilty_part
 from . import cluster
 from .owner.actor import Owner
 from .settings import RaySettings, check_name

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from .. import _options
-from .._grouping import KeyFunction, WeightFunction, client_grouping, grouping
-from .._model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
-from .._option_names import REQUIRED, known_options
-from .._options import Options
-from .._types import (
+from .._base import options as _options
+from .._base.errors import StreamerError
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping, grouping
+from .._base.messages import see
+from .._base.option_names import REQUIRED, known_options
+from .._base.options import Options
+from .._base.types import (
     FilePath,
     Item,
     Output,
@@ -26,17 +27,23 @@ from .._types import (
     T,
     V,
 )
+from .._engine.backend import Backend
+from .._models.model import AnyModel, check_model, makes_steps, name_of, warn_of_single_items
+from .._streamers.streamer import BaseStreamer
+from .._waiting import greenlets
 from ..managed_model import ManagedModel
-from .control import ReplicaControl
 from .settings import RaySettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from .._statistics.stats import StreamerStats
+    from .client.backend import RayClient
+
 MAX_QUEUE = 65_536  # items that are sent and not answered
 
 
-class RayStreamer(ReplicaControl[Item, Result, Piece]):
+class RayStreamer(BaseStreamer[Item, Result, Piece]):
     """Collects the requests of many callers into batches for a model in actors of a Ray cluster.
 
     It has the methods of `ThreadedStreamer`, except `stream`. Ray places the replicas
@@ -100,6 +107,9 @@ class RayStreamer(ReplicaControl[Item, Result, Piece]):
         ...     streamer.predict(["one item", "another"])
         ['ONE ITEM', 'ANOTHER']
     """
+
+    _needs_ready_worker = False
+    _client: RayClient
 
     @overload
     def __init__(
@@ -280,3 +290,60 @@ class RayStreamer(ReplicaControl[Item, Result, Piece]):
         shown, window = f"{cls.__name__}({name!r})", options.max_queue or MAX_QUEUE
         self._open(options, starting.find(name), shown, False, window)
         return self
+
+    def resize(self, replicas: Replicas) -> None:
+        """Change the number of replicas, or its range. Does not wait.
+
+        Surplus replicas finish their batches and end.
+
+        Raises:
+            ValueError: `replicas` is not a positive int or a pair of them.
+            RuntimeError: this is a client.
+            StreamerClosed: the streamer is closed.
+        """
+        limits = RaySettings(replicas=replicas).limits
+        self._check_open()
+        if not self._client.owns:
+            raise RuntimeError("resize() works only in the process that created the RayStreamer")
+        greenlets.call(self._client.resize, limits)
+
+    def stream(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise NotImplementedError: the outputs of a RayStreamer arrive as a whole."""
+        raise _no_streams()
+
+    def astream(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise NotImplementedError, as `stream` does."""
+        raise _no_streams()
+
+    # -------------------------------------------------------------------- private
+
+    def _open(self, options: Options, owner: Any, shown: str, owns: bool, window: int) -> None:
+        from .client.backend import RayClient  # Ray is an extra
+        from .client.sent import Submissions
+
+        self._shown = shown
+        self._client = RayClient(options, owner, shown, owns=owns, window=window)
+        super().__init__(options, self._client)
+        self._engine = Submissions(self._client.engine, options, self._client.cancel)  # type: ignore[assignment]
+
+    def _backend_in_child(self) -> Backend:
+        raise StreamerError(
+            see(
+                f"{self._shown} cannot be used in a forked child, as Ray cannot: create or "
+                "connect it after the fork",
+                "a-raystreamer-in-a-forked-child",
+            )
+        )
+
+    def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
+        obstacle = self._client.obstacle
+        return super()._explanation(f"{text}\n\n{obstacle}" if obstacle else text, name, stats)
+
+    def _name(self) -> str:
+        return self._shown
+
+
+def _no_streams() -> NotImplementedError:
+    return NotImplementedError(
+        "a RayStreamer has no streams, its outputs arrive as a whole: use a Streamer"
+    )

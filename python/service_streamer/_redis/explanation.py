@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .._statistics.explain import count, duration, times, troubles
+from .._statistics.explain import times, troubles
+from .._statistics.formats import count, duration
 from .._statistics.parts import ConsumerStats, StreamStats
 from .._statistics.stats import StreamerStats
+from .._statistics.verdict import failures
 from .protocol import CLAIM_AFTER
 
 
@@ -22,7 +24,7 @@ def explain(name: str, stats: StreamerStats, unreachable: str) -> str:
     lines += troubles(stats)
     if stats.stream is None:
         return "\n".join([*lines, "", f"The queue cannot be read: {unreachable}"])
-    return "\n".join([*lines, "", *_queue(stats.stream), "", verdict(stats.stream)])
+    return "\n".join([*lines, "", *_queue(stats.stream), "", verdict(stats.stream, stats)])
 
 
 def _queue(stream: StreamStats) -> list[str]:
@@ -47,8 +49,18 @@ def is_silent(worker: ConsumerStats) -> bool:
     return worker.idle >= CLAIM_AFTER
 
 
-def verdict(stream: StreamStats) -> str:
-    """Return one sentence: what requests wait for, and what to change."""
+def verdict(stream: StreamStats, stats: StreamerStats | None = None) -> str:
+    """Return what requests wait for, and what to change; if many requests fail, that first.
+
+    Args:
+        stream: the queue at the broker.
+        stats: of the streamer. None: not known.
+    """
+    first = None if stats is None else failures(stats)
+    return " ".join(filter(None, (first, _limit(stream))))
+
+
+def _limit(stream: StreamStats) -> str:
     waiting = stream.length - stream.pending
     if not stream.consumers:
         return (

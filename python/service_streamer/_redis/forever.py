@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._model import AnyModel
-from .._option_names import REQUIRED, known_options
-from .._types import FilePath, StartMethod
+from .._base.option_names import REQUIRED, known_options
+from .._base.types import FilePath, StartMethod
+from .._models.model import AnyModel
 from .worker import RedisWorker
 
 

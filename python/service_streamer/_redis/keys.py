@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 
 MOST_SHARDS = 16  # a fetcher that waits for room counts what is here of each, often
 PLACES = 64  # of shards among the slots: a power of 2; another one would move the keys

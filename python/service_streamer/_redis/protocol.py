@@ -8,7 +8,7 @@ import struct
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 from .keys import Keys as Keys
 
 VERSION = 1

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from .._errors import BrokerError
+from .._base.errors import BrokerError
 from .._statistics.parts import ConsumerStats, StreamStats
 from .connection.broker import Broker, Connection
 from .explanation import is_silent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .. import _options
-from .._messages import wrong_option
+from .._base import options
+from .._base.messages import wrong_option
 from .connection.broker import Broker
 from .keys import MOST_SHARDS, Keys
 
@@ -24,7 +24,7 @@ def open_shards(redis_broker: str, prefix: str, shards: int) -> tuple[Shard, ...
     Raises:
         ValueError, TypeError: an argument is invalid.
     """
-    number = _options.count("shards", shards)
+    number = options.count("shards", shards)
     if number > MOST_SHARDS:
         raise wrong_option(f"shards must be at most {MOST_SHARDS}, not {shards!r}")
     all_keys = [Keys(prefix, shard) for shard in range(number)]

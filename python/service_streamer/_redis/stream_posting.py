@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from redis.exceptions import ResponseError
 
-from .._errors import BrokerError
+from .._base.errors import BrokerError
 from .._waiting.backoff import Backoff
 from .._waiting.threads import Condition, NativeThread
 from .connection.broker import Broker

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .._backend import Backend
-from .._grouping import KeyFunction, WeightFunction, client_grouping
-from .._messages import no_such_option
-from .._model import name_of
-from .._option_names import known_options
-from .._options import Options
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping
+from .._base.messages import no_such_option
+from .._base.option_names import known_options
+from .._base.options import Options
+from .._base.types import FilePath, Item, Output, Overflow, Piece, Result
+from .._engine.backend import Backend
+from .._models.model import name_of
+from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer
-from .._types import FilePath, Item, Output, Overflow, Piece, Result
+from .._streamers.streamer import BaseStreamer
 from .explanation import explain, verdict
 
 
@@ -66,6 +67,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         ['ONE ITEM', 'ANOTHER']
     """
 
+    _kind = Kind.REDIS
     _needs_ready_worker = False
 
     @known_options
@@ -122,10 +124,10 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
 
     @staticmethod
     def _html(name: str, stats: StreamerStats) -> str:
-        from .._notebook import of_stats
+        from .._streamers.notebook import of_stats
 
         stream = stats.stream
-        sentence = "The queue cannot be read." if stream is None else verdict(stream)
+        sentence = "The queue cannot be read." if stream is None else verdict(stream, stats)
         return of_stats(stats, name, sentence)
 
     def _make_backend(self, options: Options) -> Backend:

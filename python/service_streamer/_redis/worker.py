@@ -12,23 +12,23 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _options
-from .._errors import StreamerError
-from .._grouping import worker_grouping
-from .._model import AnyModel, check_model, pack
-from .._option_names import REQUIRED, known_options
-from .._options import Options
+from .._base import options as _options
+from .._base.errors import StreamerError
+from .._base.grouping import worker_grouping
+from .._base.option_names import REQUIRED, known_options
+from .._base.options import Options
+from .._base.types import Affinity, FilePath, Numa, Policy, StartMethod
+from .._models.model import AnyModel, check_model, pack
 from .._placement import devices as _devices
 from .._placement.places import Placement
 from .._processes import unguarded
 from .._processes.owner import Processes, ProcessOptions
-from .._processes.start import Version
-from .._types import Affinity, FilePath, Numa, Policy, StartMethod
+from .._processes.start import ModelVersion
 from .._waiting import greenlets
 from .._waiting.signals import SignalWaiter
 
 if TYPE_CHECKING:
-    from .._timeline import Recorder
+    from .._streamers.timeline import Recorder
     from .gateway.gateway import Gateway
     from .gateway.stream_relay import StreamRelay
 
@@ -210,7 +210,7 @@ class RedisWorker:
         self, path: str | os.PathLike[str], *, seconds: float = 60.0, max_events: int = 500_000
     ) -> Recorder:
         """Do what ``record`` of a streamer does. Raises StreamerError before `run_forever`."""
-        from .._timeline import Recorder
+        from .._streamers.timeline import Recorder
 
         if self._processes is None:
             raise StreamerError(f"{self!r} has not started")
@@ -233,7 +233,7 @@ class RedisWorker:
         packed = b"" if process_options.start_method == "fork" else pack(self._model)
         greenlets.call(check_queue, self._shards)
         self._relay = StreamRelay(self._shards, self._signer)
-        version = Version(self._model, packed)
+        version = ModelVersion(self._model, packed)
         self._processes = Processes(
             options, process_options, version, inline=True, relay=self._relay.address
         )

@@ -1,4 +1,4 @@
-"""The lines of the report about the CPUs and the threads of worker processes."""
+"""The parts of the report about the CPUs and the threads of workers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from collections.abc import Sequence
 
 from .._placement.machine import cpu_count, parse_cpus
 from .parts import WorkerStats
+from .stats import StreamerStats
+
+
+def threads(stats: StreamerStats) -> str:
+    """Return the end of the settings: how many threads compute a batch. Empty: it is not known."""
+    if stats.intra_op_threads is None:
+        return ""
+    plural = "" if stats.intra_op_threads == 1 else "s"
+    each = " each" if stats.workers > 1 else ""
+    return f" with {stats.intra_op_threads} intra-op thread{plural}{each}"
 
 
 def lines(workers: Sequence[WorkerStats]) -> list[str]:
@@ -26,7 +36,8 @@ def _too_many_threads(workers: Sequence[WorkerStats]) -> list[str]:
 
     A worker with one thread may only wait for a service, and one with a GPU computes there.
     """
-    counts = [int(text) for text in (each.threads or "" for each in workers) if text.isdecimal()]
+    texts = [str(each.intra_op_threads or each.threads) for each in workers]
+    counts = [int(text) for text in texts if text.isdecimal()]
     on_cpu = all(each.device in (None, "") for each in workers)
     if not on_cpu or len(counts) < len(workers) or max(counts, default=0) < 2:
         return []
@@ -35,7 +46,8 @@ def _too_many_threads(workers: Sequence[WorkerStats]) -> list[str]:
         cpus = len({cpu for each in workers for cpu in parse_cpus(each.cpus or "")})
     if sum(counts) <= cpus:
         return []
+    sharing = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
     return [
-        f"  {len(workers)} workers with up to {max(counts)} threads share {cpus} CPUs: "
+        f"  {sharing} with up to {max(counts)} threads share {cpus} CPUs: "
         f"threads_per_worker={max(1, cpus // len(workers))} gives each its own"
     ]

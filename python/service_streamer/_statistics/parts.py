@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from .time_summary import TimeSummary
+
+
+class Kind(enum.Enum):
+    """What runs the model of a streamer."""
+
+    THREADS = enum.auto()
+    PROCESSES = enum.auto()
+    REDIS = enum.auto()
+    PIPELINE = enum.auto()
+    SHARED = enum.auto()
+    """a worker process with other models; only the numbers of requests are its own"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +56,8 @@ class WorkerStats:
     """seconds that it has worked on batches: the totals of decode, predict and encode"""
     cpus: str | None = None
     """the CPUs that it is bound to, such as "0-3"; None: it is not bound, or not ready yet"""
+    intra_op_threads: int | None = None
+    """threads of torch that compute one batch on the CPU; None: a GPU does, or no torch is seen"""
     numa_node: int | None = None
     """the NUMA node of these CPUs; None: there is only one here, or they are on several"""
 
@@ -60,6 +74,7 @@ class WorkerStats:
             state=values["state"],
             device=about.get("device"),
             threads=about.get("threads"),
+            intra_op_threads=about.get("cpu_threads"),
             cpus=about.get("cpus"),
             numa_node=about.get("numa_node"),
             batches=values["batches"],

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .parts import StepStats, StreamStats, TenantStats, WorkerStats
@@ -12,6 +11,9 @@ from .time_summary import TimeSummary
 
 OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
 """how a request ends: the fields of `EventStats` that count it"""
+
+html_of: Callable[[StreamerStats], str] = repr
+"""returns what a notebook shows; set by the module of `BaseStreamer`, which is above this one"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +166,10 @@ class StreamerStats(EventStats):
     """seconds that the workers have worked on batches: the sum of `worker_processes`, or of a
     worker thread the total of `service_time`"""
 
+    intra_op_threads: int | None = None
+    """threads that compute one batch on the CPU: of a `NativeModel`, or of torch. Of several worker
+    processes the most. None: a GPU computes, no torch is seen, or no worker has started"""
+
     steps: StepStats | None = None
     """of a `StepModel`. A batch is one item then, and its service time lasts from its first step to
     its last. None: the model is no StepModel"""
@@ -196,12 +202,12 @@ class StreamerStats(EventStats):
         fields.setdefault("busy_time", fields["service_time"].total)
         if "worker_processes" in values:
             fields["busy_time"] = sum(each.busy_time for each in workers)
+            threads = [each.intra_op_threads for each in workers if each.intra_op_threads]
+            fields["intra_op_threads"] = max(threads, default=None)
         return cls(**fields)
 
     def _repr_html_(self) -> str:
-        # importing it is left to notebooks; the module imports this one
-        notebook = importlib.import_module(".._notebook", __package__)
-        return str(notebook.of_stats(self))
+        return html_of(self)
 
 
 def _events(values: Mapping[str, Any]) -> dict[str, Any]:

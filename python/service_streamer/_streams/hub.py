@@ -7,8 +7,8 @@ import os
 import secrets
 from typing import NamedTuple
 
-from .. import _lifecycle
-from .._errors import StreamerClosed
+from .._base.errors import StreamerClosed
+from .._engine import lifecycle
 from .._waiting.threads import original
 from .inbox import Inbox
 
@@ -107,5 +107,5 @@ def _reset_after_fork() -> None:
     old.abandon()
 
 
-_lifecycle.before_close_all(_close_streams)
+lifecycle.before_close_all(_close_streams)
 os.register_at_fork(after_in_child=_reset_after_fork)

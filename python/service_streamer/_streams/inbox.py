@@ -8,15 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._errors import (
-    CancelledError,
-    RequestTimeout,
-    StreamerClosed,
-    StreamerError,
-    WorkerLost,
-)
-from .._future import Future
-from .._messages import wrong_option
+from .._base.errors import CancelledError, RequestTimeout, StreamerClosed, StreamerError, WorkerLost
+from .._base.messages import wrong_option
+from .._engine.future import Future
 from .._waiting.threads import original
 
 LATE = 2.0  # s without a piece, after which the rest of an ended request is lost

@@ -13,7 +13,7 @@ import socket
 import struct
 from typing import Any, Protocol
 
-from .. import _pickle
+from .._engine import pickling
 from .._waiting.threads import original
 from .hub import Hub
 from .inbox import Inbox
@@ -149,7 +149,7 @@ def listen(hub: Hub) -> None:
 
 def unpack_end(payload: bytes) -> BaseException | None:
     """Return the error of an END message, or None."""
-    return _pickle.unpack_error(pickle.loads(payload)) if payload else None
+    return pickling.unpack_error(pickle.loads(payload)) if payload else None
 
 
 def decode(piece: bytes) -> Any:
@@ -157,7 +157,7 @@ def decode(piece: bytes) -> Any:
     try:
         return pickle.loads(piece)
     except BaseException as error:
-        raise _pickle.refuse_answer(error) from error
+        raise pickling.refuse_answer(error) from error
 
 
 class Back(Protocol):

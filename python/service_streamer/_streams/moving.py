@@ -9,7 +9,7 @@ kind    from                   payload
 HELLO   the model's process    the secret of the hub; the first message
 OPEN    the model's process    the id of the run, 8 bytes; to a relay also the reader
 PIECE   the model's process    a pickle
-END     the model's process    nothing, or an error of `_pickle.pack_error`
+END     the model's process    nothing, or an error of `pickling.pack_error`
 TAKEN   the reader             how many pieces of the run it has taken
 CLOSED  the reader             nothing; no more pieces are wanted
 ======  =====================  ==============================================
@@ -28,7 +28,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from .._messages import describe
+from .._base.messages import describe
 from .._waiting.threads import NativeThread, original
 
 _logger = logging.getLogger("service_streamer")

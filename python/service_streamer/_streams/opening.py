@@ -24,7 +24,7 @@ def begin(
     """Send the request of a stream, and return the inbox for its pieces.
 
     Args:
-        submit: called with the items of the request, and its reader for `_request_context`.
+        submit: called with the items of the request, and its reader for `request_context`.
         item: the one item.
         buffer: most pieces that are kept for the reader.
         owner: the engine of the streamer.
@@ -52,7 +52,7 @@ def open_writer(reader: bytes) -> Writer:
     """Return a writer for a new run of a request.
 
     Args:
-        reader: that of the request's context (`_request_context.reader_of`).
+        reader: that of the request's context (`request_context.reader_of`).
     """
     try:
         address = Address.unpack(reader)

@@ -10,13 +10,13 @@ import time
 import weakref
 from typing import Any
 
-from .. import _pickle
-from .._errors import WorkerLost
+from .._base.errors import WorkerLost
+from .._engine import pickling
 from .._waiting.threads import original
 from .hub import CLIENT, Address
 from .listening import COUNT
 from .moving import Kind, Link, new_socket, this_mover
-from .writer import NoWriter, Writer
+from .writer import NoWriter, Writer, senders
 
 _PLAIN = frozenset({str, bytes, int, float, bool})
 
@@ -84,9 +84,9 @@ class RemoteWriter(Writer):
     def put(self, piece: Any) -> bool:
         if not self.cancelled:
             try:
-                packed = pickle.dumps(piece, 5) if type(piece) in _PLAIN else _pickle.dumps(piece)
+                packed = pickle.dumps(piece, 5) if type(piece) in _PLAIN else pickling.dumps(piece)
             except BaseException as error:
-                self.end(_pickle.refuse_output(error, [piece]))
+                self.end(pickling.refuse_output(error, [piece]))
                 return False
             self.sent += 1
             self._post(Kind.PIECE, packed)
@@ -96,7 +96,7 @@ class RemoteWriter(Writer):
         super().end(error)
         if not self.cancelled:
             self.cancelled = True
-            packed = b"" if error is None else pickle.dumps(_pickle.pack_error(error))
+            packed = b"" if error is None else pickle.dumps(pickling.pack_error(error))
             self._post(Kind.END, packed)
 
     def _post(self, kind: Kind, payload: bytes) -> None:
@@ -148,6 +148,9 @@ def flush() -> None:
     with contextlib.suppress(KeyError):  # another thread has taken the last one
         while _dirty:
             _dirty.pop().flush()
+
+
+senders.append(flush)
 
 
 def finish() -> None:

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from .. import _core, _pickle
-from .._errors import OutputSizeMismatch
-from .._messages import describe, see, short
-from .._model_errors import OutputRefused, copy_error, detached, for_callers
-from .._request_context import reader_of
+from .. import _core
+from .._base.errors import OutputSizeMismatch
+from .._base.messages import describe, see, short
+from .._base.model_errors import OutputRefused, copy_error, detached, for_callers
+from .._base.request_context import reader_of
+from .._engine import pickling
 from .opening import open_writer
 from .writer import Writer, flush, wait_for_room
 
@@ -79,7 +80,7 @@ def _run_generator(
             if not live and others_ended(writers):
                 # No caller is left. The engine may not know yet that the deadlines have passed.
                 outputs = [
-                    _pickle.expired() if isinstance(each, list) else each for each in outputs
+                    pickling.expired() if isinstance(each, list) else each for each in outputs
                 ]
                 break
             if not all(writer.room for writer in live):

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any
 
-from .._errors import RequestTimeout
-from .._types import Piece
+from .._base.errors import RequestTimeout
+from .._base.types import Piece
 from .._waiting import coroutines, greenlets
 from .._waiting.tasks import TaskWait, loop_of_reader
 from .._waiting.threads import ThreadWait

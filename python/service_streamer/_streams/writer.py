@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._errors import QueueFull, WorkerLost
+from .._base.errors import QueueFull, WorkerLost
 from .._waiting.threads import ThreadWait
 from .inbox import Sent
 
@@ -88,10 +87,14 @@ class NoWriter(Writer):
         return WorkerLost("the process of the model cannot reach the reader of the stream")
 
 
+senders: list[Callable[[], object]] = []
+"""what `flush` calls; `remote` adds its own when it is imported"""
+
+
 def flush() -> None:
     """Send what was put to readers in other processes. Never waits."""
-    if (remote := sys.modules.get(f"{__package__}.remote")) is not None:
-        remote.flush()
+    for send in senders:
+        send()
 
 
 def wait_for_room(writers: Sequence[Writer], any_suffices: bool = False) -> None:

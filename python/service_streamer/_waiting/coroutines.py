@@ -6,7 +6,7 @@ import inspect
 import sys
 from types import FrameType
 
-from .. import _messages
+from .._base import messages
 
 _told = False
 """the warning is given once per process"""
@@ -35,8 +35,8 @@ def warn(remedy: str = FOR_PREDICT) -> None:
     if name is None:
         return
     _told = True
-    _messages.warn(
-        _messages.see(
+    messages.warn(
+        messages.see(
             f"async def {name}() blocks its event loop while it waits for a streamer: use {remedy}",
             "predict-in-async-def",
         ),
@@ -51,7 +51,7 @@ def _coroutine_of(frame: FrameType | None) -> str | None:
     """
     while frame is not None:
         code = frame.f_code
-        if not _messages.is_ours(frame):
+        if not messages.is_ours(frame):
             if code.co_name == "<module>" or code.co_flags & inspect.CO_ASYNC_GENERATOR:
                 return None
             if code.co_flags & inspect.CO_COROUTINE:

@@ -11,7 +11,7 @@ import logging
 import sys
 from types import FrameType
 
-from .._messages import see
+from .._base.messages import see
 from .threads import NativeThread
 
 _logger = logging.getLogger("service_streamer")

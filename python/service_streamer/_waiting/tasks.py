@@ -16,8 +16,9 @@ import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from .. import _core, _errors
-from .._messages import see
+from .. import _core
+from .._base import errors
+from .._base.messages import see
 
 if TYPE_CHECKING:
     import asyncio
@@ -181,7 +182,7 @@ def _add_asyncio_timeout_base() -> None:
     """Make `RequestTimeout` an ``asyncio.TimeoutError``, a separate class before Python 3.11."""
     import asyncio
 
-    bases = _errors.RequestTimeout.__bases__
+    bases = errors.RequestTimeout.__bases__
     if asyncio.TimeoutError not in bases:
         # TimeoutError must be last: the other bases have the memory layout of Exception
-        _errors.RequestTimeout.__bases__ = (*bases[:-1], asyncio.TimeoutError, bases[-1])
+        errors.RequestTimeout.__bases__ = (*bases[:-1], asyncio.TimeoutError, bases[-1])

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .._errors import StreamerError
-from .._messages import see
+from .._base.errors import StreamerError
+from .._base.messages import see
 from .timeouts import countdown
 
 

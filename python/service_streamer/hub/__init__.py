@@ -19,8 +19,9 @@ future and its cancellation, and waits there until the model is loaded.
 - A thread "service-streamer-unload" drains each version that leaves, so that a version whose
   requests never end does not hold up a load. A thread "service-streamer-drop" does so for each that
   goes out of service, after the end of its load.
-- ``Loader.lock`` guards the models, their versions and their states. No code of the user, no load,
-  no close and no answer happens under it. Handles read the streamer of a version without it.
+- ``Loader.lock`` guards the models, their versions and their states, and the `Budget`, which knows
+  the versions that hold room. No code of the user, no load, no close and no answer happens under
+  it. Handles read the streamer of a version without it.
 - The thread "service-streamer-watch" reads the folder of `ModelHub.watch` and tells the `Rollout`,
   which decides under a lock of its own. A loader thread switches to a version that it has loaded.
 - Models may share worker processes; the page of `_sharing` tells how. The supervisor thread of such

@@ -11,9 +11,9 @@
 
 from __future__ import annotations
 
-from .._errors import StreamerError
-from .._messages import describe
-from .._model_errors import without_frames
+from .._base.errors import StreamerError
+from .._base.messages import describe
+from .._base.model_errors import without_frames
 
 
 class UnknownModel(StreamerError, LookupError):

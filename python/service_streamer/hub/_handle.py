@@ -9,13 +9,13 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .. import _options
-from .._errors import RequestTimeout, StreamerClosed, StreamerError
-from .._future import Future
-from .._requests import Requests
+from .._base import options as _options
+from .._base.errors import RequestTimeout, StreamerClosed, StreamerError
+from .._base.types import Items, Policy
+from .._engine.future import Future
 from .._statistics.stats import StreamerStats
-from .._threaded import ThreadedStreamer
-from .._types import Items, Policy
+from .._streamers.requests import Requests
+from .._threads.threaded import ThreadedStreamer
 from .._waiting import greenlets
 from .._waiting.timeouts import countdown
 from ._errors import ModelLoadError
@@ -26,10 +26,10 @@ from ._sharing.streamer import SharedStreamer
 from ._status import VersionStatus
 
 if TYPE_CHECKING:
-    from .._options import Options
-    from .._streamer import BaseStreamer
+    from .._base.options import Options
+    from .._streamers.streamer import BaseStreamer
+    from .._streamers.timeline import Recorder
     from .._streams.inbox import Inbox
-    from .._timeline import Recorder
     from ._spec import ModelSpec
     from ._versions.canary import Canary
 

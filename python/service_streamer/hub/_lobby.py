@@ -14,15 +14,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._backend import Backend
-from .._future import Future
-from .._options import Options
+from .._base.options import Options
+from .._base.request_context import join as join_context
+from .._engine.backend import Backend
+from .._engine.future import Future
 from .._pipeline.backend import PipelineFuture
 from .._pipeline.request import Piece, StagedRequest, join
-from .._request_context import join as join_context
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
+from .._threads.worker import EngineThreads, only_thread_of
 from .._waiting.timeouts import countdown
-from .._worker import EngineThreads, only_thread_of
 
 if TYPE_CHECKING:
     from .._streams.inbox import Inbox

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import _cuda
-from .._errors import StreamerError
-from .._messages import wrong_option
+from .._base import cuda as _cuda
+from .._base.errors import StreamerError
+from .._base.messages import wrong_option
 from .._placement.machine import own_proc
 from .._processes.streamer import Streamer
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}

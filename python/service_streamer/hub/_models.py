@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from ._errors import ModelLoadError, NoRoomForModel
 from ._memory import Size
 from ._sharing.streamer import SharedStreamer

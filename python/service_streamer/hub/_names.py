@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from .._messages import short
+from .._base.messages import short
 from ._errors import UnknownModel
 from ._models import Alias, Model, Version
 

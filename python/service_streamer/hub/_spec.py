@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _options
-from .._kinds import kind_for
-from .._model import Model, check_model, makes_steps
-from .._native import NativeSource
-from .._option_names import fitting, unknown_option
-from .._options import Options
-from .._options_file import OptionsFile
+from .._base import options as _options
+from .._base.option_names import fitting, unknown_option
+from .._base.options import Options
+from .._base.options_file import OptionsFile
+from .._models.model import Model, check_model, makes_steps
+from .._models.native import NativeSource
+from .._pipeline.kinds import kind_for
 from .._processes.streamer import Streamer
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from ._sharing.worker import MOST_ITEMS
 from ._signature import specs_of
 from ._tensor_spec import TensorSpec, check_specs

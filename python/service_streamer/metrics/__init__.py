@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._messages import missing_package, wrong_option
-from .._streamer import BaseStreamer
+from .._base.messages import missing_package, wrong_option
+from .._streamers.streamer import BaseStreamer
 from ..hub import ModelHandle, ModelHub
 
 try:

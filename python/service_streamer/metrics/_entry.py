@@ -7,9 +7,9 @@ import os
 import weakref
 from collections.abc import Mapping
 
-from .._measurements import is_open, kind_of
 from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer
+from .._streamers.measurements import is_open, kind_of
+from .._streamers.streamer import BaseStreamer
 from ._records import Record, Records, Totals, make_record, parts_of, total, without_gauges
 
 _logger = logging.getLogger("service_streamer")

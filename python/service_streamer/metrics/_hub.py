@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .._measurements import Values
-from .._streamer import BaseStreamer
+from .._streamers.measurements import Values
+from .._streamers.streamer import BaseStreamer
 from .._waiting.threads import original
 from ._entry import Entry
 from ._records import (
@@ -81,7 +81,7 @@ class HubEntry:
     def is_open(self) -> bool:
         """Return False once the hub has no more requests."""
         hub = self.source()
-        if hub is not None and not hub._loader._closed:
+        if hub is not None and not hub._loader.closed:
             return True
         return any(entry.is_open() for entry in tuple(self._entries))
 
@@ -168,7 +168,7 @@ class HubEntry:
                 del self._ended[name]
 
     def _numbers(self) -> Records:
-        if (hub := self.source()) is None or hub._loader._closed:
+        if (hub := self.source()) is None or hub._loader.closed:
             return {}
         # Children show what the parent had at the fork, unless the parent itself answers.
         uptime = 0.0 if hub._loader.forked else time.monotonic() - self._created

@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Union
 
-from .. import _lifecycle
-from .._messages import wrong_option
-from .._streamer import BaseStreamer
+from .._base.messages import wrong_option
+from .._engine import lifecycle
+from .._streamers.streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
 from ._directory import VARIABLE, Directory
@@ -63,8 +63,8 @@ class Process:
         if not self._hooked:
             self._hooked = True
             os.register_at_fork(after_in_child=self._reset_after_fork)
-            _lifecycle.after_first_request(self._start)
-            _lifecycle.after_close_all(self._end)
+            lifecycle.after_first_request(self._start)
+            lifecycle.after_close_all(self._end)
 
     def entry(self, source: Source, name: str) -> AnyEntry:
         """Return the entry of a streamer or a hub; the same one for all registries.

@@ -13,9 +13,10 @@ import weakref
 from types import TracebackType
 from typing import Any
 
+from .._base.messages import missing_package, wrong_option
 from .._core import __version__
-from .._messages import missing_package, wrong_option
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
+from .._streamers.tracing import Tracing
 from ..hub import ModelHandle, ModelHub
 
 try:
@@ -23,9 +24,8 @@ try:
 except ImportError as _error:
     raise missing_package(_error, "otel") from _error
 
-from . import _meters
+from . import _meters, _requests
 from ._hub import HubTracer
-from ._requests import Tracing
 
 __all__ = ["Instrumentation", "instrument"]
 
@@ -134,6 +134,6 @@ def instrument(
         tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
         _meters.add(streamer, shown, meter_provider)
         span_name = "predict" if name is None else f"predict {name}"
-        tracing = Tracing(tracer, span_name, shown, streamer._count_items)
+        tracing = _requests.Tracing(tracer, span_name, shown, streamer._count_items)
         streamer._tracing = tracing
     return Instrumentation(streamer, tracing)

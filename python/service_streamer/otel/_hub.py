@@ -8,13 +8,13 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from .._base.request_context import trace_of
+from .._models.spans.context import unpack
+from .._models.spans.errors import safely
 from .._pipeline.request import count_items
-from .._request_context import trace_of
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from ..hub import ModelHandle, ModelHub
 from ..hub._models import Version
-from ._context import unpack
-from ._errors import safely
 from ._requests import Tracing
 
 

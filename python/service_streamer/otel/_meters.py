@@ -14,21 +14,21 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from .._core import __version__
-from .._measurements import (
+from .._processes.client import Client
+from .._statistics.parts import Kind
+from .._statistics.stats import StreamerStats
+from .._streamers.measurements import (
     COUNTERS,
     GAUGES,
     TIMES,
     Family,
-    Kind,
     Values,
     counters,
     gauges,
     is_open,
     kind_of,
 )
-from .._processes.client import Client
-from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 
 _Streamers = dict[str, "weakref.ref[BaseStreamer]"]
 

@@ -10,12 +10,12 @@ from typing import Any
 from opentelemetry import trace
 
 from .. import _core
-from .._errors import QueueFull, RequestTimeout, StreamerClosed
-from .._future import Future
-from .._request_context import join
-from ._batches import ended_batch
-from ._context import pack
-from ._errors import record, safely
+from .._base.errors import QueueFull, RequestTimeout, StreamerClosed
+from .._base.request_context import join
+from .._engine.future import Future
+from .._models.spans.batches import ended_batch
+from .._models.spans.context import pack
+from .._models.spans.errors import record, safely
 
 _REFUSED = {QueueFull: "rejected", RequestTimeout: "expired", StreamerClosed: "dropped"}
 _TIMING = (

@@ -22,7 +22,7 @@ models as always: in threads, worker processes or C++ threads.
 
 from __future__ import annotations
 
-from .._messages import missing_package
+from .._base.messages import missing_package
 
 try:
     import numpy  # noqa: F401

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 from ._errors import NotAllowed, NotAuthenticated, TooManyTries
 
 RULES = ("read-only", "token", "open")

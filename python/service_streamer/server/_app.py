@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 from ..hub import ModelHub
 from ..hub._memory import parse_bytes
 from ._access import Access, TokenFile

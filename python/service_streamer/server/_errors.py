@@ -20,7 +20,7 @@ import dataclasses
 import math
 from typing import Any
 
-from .._errors import (
+from .._base.errors import (
     BrokerError,
     CancelledError,
     QueueFull,
@@ -31,7 +31,7 @@ from .._errors import (
     WorkerInitError,
     WorkerLost,
 )
-from .._messages import describe, text_of
+from .._base.messages import describe, text_of
 from ..hub import ModelLoadError, UnknownModel
 
 STREAMS = "the model streams its outputs: ask /v1/models/NAME:stream, or ModelStreamInfer of gRPC"

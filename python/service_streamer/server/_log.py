@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from .._messages import describe
+from .._base.messages import describe
 
 _logger = logging.getLogger("service_streamer")
 

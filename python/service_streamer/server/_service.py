@@ -7,9 +7,10 @@ from collections.abc import Awaitable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__, _options
-from .._errors import RequestTimeout
-from .._messages import text_of
+from .. import __version__
+from .._base import options as _options
+from .._base.errors import RequestTimeout
+from .._base.messages import text_of
 from ..hub import ModelHandle, ModelHub, ModelSpec, ModelStatus, UnknownModel
 from ._blocking import Blocking
 from ._counts import Counts

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .._messages import missing_package
+from .._base.messages import missing_package
 
 try:
     import httptools  # noqa: F401

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from .._messages import wrong_option
-from .._model import check_callable, name_of
-from .._model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of_memory
-from .._native import NativeSource
-from .._options import one_of
-from .._types import Collate
+from .._base.messages import wrong_option
+from .._base.model_errors import FAULTS_OF_THE_MODEL, copy_error, detached, is_out_of_memory
+from .._base.options import one_of
+from .._base.types import Collate
+from .._models.model import check_callable, name_of
+from .._models.native import NativeSource
 from ._batching import load_batching
 from ._collate import PadSide, check_key, collate_options, number_keys, pad_values
 from ._memory import memory_errors

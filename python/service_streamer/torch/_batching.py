@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._messages import see
+from .._base.messages import see
 from ._module import import_torch, load_module
 
 OLDEST_TORCH = (2, 2)

@@ -6,10 +6,10 @@ import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from .._messages import wrong_option
-from .._model_errors import detached
-from .._options import count, one_of
-from .._types import Collate
+from .._base.messages import wrong_option
+from .._base.model_errors import detached
+from .._base.options import count, one_of
+from .._base.types import Collate
 
 PadSide = Literal["right", "left"]
 

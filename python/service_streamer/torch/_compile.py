@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._messages import wrong_option
-from .._options import count
+from .._base.messages import wrong_option
+from .._base.options import count
 from ._check import ask, check_answers
 from ._example import read_example
 from ._export import (
@@ -23,6 +23,7 @@ from ._export import (
     make_script,
     with_plain_outputs,
 )
+from ._file import WEIGHTS
 from ._indices import Range
 from ._sidecar import (
     BATCH,
@@ -195,6 +196,12 @@ def _check_configs(configs: Any, target: Path) -> Mapping[str, Any]:
         raise wrong_option(f"inductor_configs must be a dict, not {configs!r}", TypeError)
     if configs and target.suffix != ".pt2":
         raise wrong_option(f"inductor_configs={configs!r} needs a path that ends in .pt2")
+    for name in WEIGHTS:
+        if name in configs:
+            raise wrong_option(
+                f"inductor_configs has {name}={configs[name]!r}: leave it out, for a NativeModel "
+                "needs the weights in the shared object"
+            )
     return configs
 
 

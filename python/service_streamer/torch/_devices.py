@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._errors import StreamerError
+from .._base.errors import StreamerError
 
 
 class CompileError(StreamerError):

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._errors import CompileError, DimensionFixed
+from ._errors import CompileError, DimensionFixed, ModelFileError
 from ._example import Example
+from ._file import check_package
 from ._indices import Range, index_ranges
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def make_package(
 
     Raises:
         DimensionFixed: a dimension that must vary is a constant in the module.
-        CompileError: the module cannot be exported or compiled.
+        CompileError: the module cannot be exported or compiled, or a `NativeModel` could not run
+            the package.
     """
     import torch
 
@@ -90,6 +92,10 @@ def make_package(
         )
     except Exception as error:
         raise CompileError(f"AOTInductor cannot compile the module: {first_line(error)}") from error
+    try:
+        check_package(path)
+    except ModelFileError as error:
+        raise CompileError(f"the compiled module {error.message}") from error
     return ranges
 
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from .._messages import see, warn
+from .._base.messages import see, warn
 from ._errors import ModelFileError
 from ._sidecar import Signature
 
@@ -29,6 +29,12 @@ _INSTRUCTIONS = {
 # The strides that an input must have, in the C++ that a package contains: input, dimension, stride.
 _STRIDE = re.compile(
     r'input_handles\[(\d+)\]: unmatched stride value at (\d+), "\s*<< "expected: (\d+), "'
+)
+
+# Options of Inductor that leave the weights out of the shared object.
+WEIGHTS = (
+    "aot_inductor.package_constants_on_disk_format",
+    "aot_inductor.package_constants_in_so",
 )
 
 # What zipfile raises for a truncated or encrypted archive. It also raises OSError(EINVAL).
@@ -123,6 +129,16 @@ def _may_be_contiguous(
     return True
 
 
+def check_package(path: str | os.PathLike[str]) -> None:
+    """Check that native code can run a package, which torch's own loader may do all the same.
+
+    Raises:
+        ModelFileError: it needs something that is not supported.
+    """
+    with zipfile.ZipFile(path) as archive:
+        _find_library(os.fspath(path), archive, _members(archive))
+
+
 def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:
     """Unpack the shared object of a package and what it needs into a new temporary folder.
 
@@ -136,15 +152,11 @@ def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:
     folder = tempfile.mkdtemp(prefix="service-streamer-")
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [
-                each
-                for each in archive.infolist()
-                if "/data/aotinductor/" in each.filename and not each.is_dir()
-            ]
-            library = _find_library(name, archive, [each.filename for each in members])
+            members = _members(archive)
+            library = _find_library(name, archive, members)
             for member in members:
                 # All lie in one folder of the package, so their names are enough.
-                target = Path(folder, Path(member.filename).name)
+                target = Path(folder, Path(member).name)
                 with archive.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy)
     except BaseException as error:
@@ -153,6 +165,11 @@ def unpack(path: str | os.PathLike[str]) -> tuple[str, str]:
             raise ModelFileError(name, f"is damaged: {error}") from error
         raise
     return os.path.join(folder, Path(library).name), folder
+
+
+def _members(archive: zipfile.ZipFile) -> list[str]:
+    names = archive.namelist()
+    return [name for name in names if "/data/aotinductor/" in name and not name.endswith("/")]
 
 
 def _find_library(name: str, archive: zipfile.ZipFile, members: list[str]) -> str:
@@ -164,15 +181,18 @@ def _find_library(name: str, archive: zipfile.ZipFile, members: list[str]) -> st
     if any(member.endswith((".blob", "/weights_config.json")) for member in members):
         raise ModelFileError(
             name,
-            "has its weights in a file of their own: compile it without the options "
-            "aot_inductor.package_constants_on_disk_format and "
-            "aot_inductor.package_constants_in_so",
+            f"has its weights in a file of their own: compile it without the options {WEIGHTS[0]} "
+            f"and {WEIGHTS[1]}",
         )
     calls = libraries[0].removesuffix(".so") + ".json"
     nodes = json.loads(archive.read(calls)).get("nodes") if calls in members else None
     if nodes:
         operators = ", ".join(sorted({node["node"]["target"] for node in nodes}))
-        raise ModelFileError(name, f"calls operators that have no C interface: {operators}")
+        raise ModelFileError(
+            name,
+            f"calls operators that have no C interface: {operators}. Run the module itself, with "
+            "collate= of a streamer, or compile it to a .pt",
+        )
     return libraries[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 from ._batching import load_batching
 from ._module import load_kernels
 

@@ -6,7 +6,7 @@ import functools
 import importlib
 from typing import Any
 
-from .._messages import see
+from .._base.messages import see
 
 _loaded: dict[str, Any] = {}
 

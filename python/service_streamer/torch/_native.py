@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from .._grouping import Grouping
-from .._messages import see, wrong_option
-from .._native import NativeSource
-from .._options import count, one_of
-from .._outputs import in_order
+from .._base.grouping import Grouping
+from .._base.messages import see, wrong_option
+from .._base.options import count, one_of
+from .._base.types import Collate
+from .._engine.outputs import in_order
+from .._models.native import NativeSource
 from .._placement.machine import thread_count
-from .._types import Collate
 from ._collate import PadSide, check_key, collate_options, pad_values
 from ._devices import check_devices, find_devices
 from ._errors import ModelFileError, SidecarError
@@ -126,12 +126,6 @@ class NativeModel(NativeSource):
         if intra_op_threads is None:
             intra_op_threads = max(1, thread_count() // self._workers)
         count("intra_op_threads", intra_op_threads)
-        if intra_op_threads > 1:
-            self.advice = (
-                f"Each batch is computed with intra_op_threads={intra_op_threads}. For batches of "
-                "few items 1 is often faster, for larger ones often not: measure both, or let "
-                "`service-streamer tune --native` do it."
-            )
         self._path = os.fspath(path)
         self._script = script = is_script(path)
         self.signature = (
@@ -139,6 +133,7 @@ class NativeModel(NativeSource):
         )
         self.generated = {mask, lengths}
         device_type = device_names[0].partition(":")[0]
+        self.intra_op_threads = intra_op_threads if device_type == "cpu" else None
         self._check_device(device_type, script)
         if not script:
             check_sources(self._path, self.signature)
@@ -220,7 +215,7 @@ class NativeModel(NativeSource):
             # Threads of the parent may have been using the old model, so the child loads a new one
             # on first use. With more threads OpenMP would wait for those of the parent.
             self._module.renew_process_lock()
-            self._options["intra_op_threads"] = 1
+            self.intra_op_threads = self._options["intra_op_threads"] = 1
             self._capsule = self._make_capsule()
             self._owner = os.getpid()
         return self._capsule

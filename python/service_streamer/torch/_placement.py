@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from .._messages import wrong_option
+from .._base.messages import wrong_option
 
 
 def check_device(device: str | None, model: Callable[..., Any]) -> str:

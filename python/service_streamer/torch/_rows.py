@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from .._errors import OutputSizeMismatch
-from .._messages import wrong_option
-from .._model_errors import OutputRefused
+from .._base.errors import OutputSizeMismatch
+from .._base.messages import wrong_option
+from .._base.model_errors import OutputRefused
 from ._placement import wait_until_computed
 
 Output = Literal["tensor", "cpu", "numpy"]

@@ -30,9 +30,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._messages import missing_package
+from .._base.messages import missing_package
 from .._redis.worker import RedisWorker
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from ..hub import ModelHub
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -18,64 +18,92 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ._broadcaster import RETRY, STALL, Full, Reader
+from ._broadcaster import RETRY, STALL, EventReader, Full
 from ._control import MOST_BYTES, Refused
 from ._site import EVENTS_HEADERS, TEXT, Answer, Site
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 MOST_THREADS = 32  # of one application; Starlette's own threads may all be busy
 
 
 def make_app(site: Site) -> Starlette:
     """Return the application."""
+    routes = _Routes(site)
+    return Starlette(
+        routes=[
+            Route("/", routes.page),
+            _get("/live", routes.answer(site.live)),
+            _get("/ready", routes.answer_in_thread(site.ready)),
+            _get("/stats", routes.answer_in_thread(site.stats)),
+            _get("/stats/schema", routes.answer(site.schema)),
+            _get("/metrics", routes.answer_in_thread(site.metrics)),
+            Route("/events", routes.events),
+            Route("/control/{streamer}", routes.control, methods=["POST"]),
+            Route("/trace", routes.trace, methods=["POST"]),
+            Route("/static/{path:path}", routes.static),
+        ]
+    )
 
-    @functools.cache  # created in an event loop, as older versions of anyio demand
-    def threads() -> anyio.CapacityLimiter:
+
+def _get(path: str, endpoint: Endpoint) -> Route:
+    return Route(path, endpoint, methods=["GET"])
+
+
+class _Routes:
+    """The endpoints of the application. What may block runs in threads of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    @functools.cached_property  # created in an event loop, as older versions of anyio demand
+    def _threads(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(MOST_THREADS)
 
-    async def in_thread(function: Callable[..., Answer], *arguments: Any) -> Answer:
-        answer: Answer = await anyio.to_thread.run_sync(function, *arguments, limiter=threads())
+    async def _in_thread(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
+        answer: Answer = await anyio.to_thread.run_sync(function, *arguments, limiter=self._threads)
         return answer
 
-    def get(path: str, answer: Callable[[], Answer], blocks: bool = False) -> Route:
+    def answer(self, answer: Callable[[], Answer]) -> Endpoint:
+        """Return an endpoint for an answer that does not block."""
+
         async def endpoint(request: Request) -> Response:
-            return _response(await in_thread(answer) if blocks else answer())
+            return _response(answer())
 
-        return Route(path, endpoint, methods=["GET"])
+        return endpoint
 
-    async def page(request: Request) -> Response:
-        return _asset(request, "index.html")
+    def answer_in_thread(self, answer: Callable[[], Answer]) -> Endpoint:
+        """Return an endpoint for an answer that may block."""
 
-    async def static(request: Request) -> Response:
-        return _asset(request, request.path_params["path"])
+        async def endpoint(request: Request) -> Response:
+            return _response(await self._in_thread(answer))
 
-    def _asset(request: Request, path: str) -> Response:
-        return _response(site.asset(path, request.headers.get("if-none-match")))
+        return endpoint
 
-    async def check(request: Request) -> None:
-        client = request.client.host if request.client else ""
-        site.steering.check(request.headers.get, client)
-        if (function := site.steering.function) is not None:
-            allowed = function(request)
-            if inspect.isawaitable(allowed):
-                allowed = await allowed
-            if not allowed:
-                raise Refused(403, "control= does not allow this request")
+    async def page(self, request: Request) -> Response:
+        return self._asset(request, "index.html")
 
-    async def control(request: Request) -> Response:
+    async def static(self, request: Request) -> Response:
+        return self._asset(request, request.path_params["path"])
+
+    def _asset(self, request: Request, path: str) -> Response:
+        return _response(self._site.asset(path, request.headers.get("if-none-match")))
+
+    async def control(self, request: Request) -> Response:
         name = request.path_params["streamer"]
         try:
-            await check(request)
+            await self._check(request)
             body = await _body(request)
         except Refused as why:
-            return _response(site.refused(name, why))
-        return _response(await in_thread(site.control, name, body))
+            return _response(self._site.refused(name, why))
+        return _response(await self._in_thread(self._site.control, name, body))
 
-    async def trace(request: Request) -> Response:
+    async def trace(self, request: Request) -> Response:
         name = request.query_params.get("streamer", "default")
         try:
-            await check(request)
+            await self._check(request)
         except Refused as why:
-            return _response(site.refused(name, why))
+            return _response(self._site.refused(name, why))
         seconds = request.query_params.get("seconds", "5")
         gone = threading.Event()
 
@@ -87,27 +115,24 @@ def make_app(site: Site) -> Starlette:
 
         async with anyio.create_task_group() as group:
             group.start_soon(notice_disconnect)
-            answer = await in_thread(site.trace, name, seconds, gone.wait)
+            answer = await self._in_thread(self._site.trace, name, seconds, gone.wait)
             group.cancel_scope.cancel()
         return _response(answer)
 
-    async def events(request: Request) -> Response:
-        return EventStream(site)
+    async def events(self, request: Request) -> Response:
+        return EventStream(self._site)
 
-    return Starlette(
-        routes=[
-            Route("/", page),
-            get("/live", site.live),
-            get("/ready", site.ready, blocks=True),
-            get("/stats", site.stats, blocks=True),
-            get("/stats/schema", site.schema),
-            get("/metrics", site.metrics, blocks=True),
-            Route("/events", events),
-            Route("/control/{streamer}", control, methods=["POST"]),
-            Route("/trace", trace, methods=["POST"]),
-            Route("/static/{path:path}", static),
-        ]
-    )
+    async def _check(self, request: Request) -> None:
+        """Raise Refused if the request may change nothing."""
+        steering = self._site.steering
+        client = request.client.host if request.client else ""
+        steering.check(request.headers.get, client)
+        if (function := steering.function) is not None:
+            allowed = function(request)
+            if inspect.isawaitable(allowed):
+                allowed = await allowed
+            if not allowed:
+                raise Refused(403, "control= does not allow this request")
 
 
 class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not installed
@@ -122,7 +147,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        reader = Reader(self._site.broadcaster, lambda: loop.call_soon_threadsafe(changed.set))
+        reader = EventReader(self._site.broadcaster, lambda: loop.call_soon_threadsafe(changed.set))
         try:
             with reader:
                 await self._stream(reader, changed, receive, send)
@@ -131,7 +156,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
             await _response(answer)(scope, receive, send)
 
     async def _stream(
-        self, reader: Reader, changed: asyncio.Event, receive: Receive, send: Send
+        self, reader: EventReader, changed: asyncio.Event, receive: Receive, send: Send
     ) -> None:
         async def leave_on_disconnect() -> None:
             await _disconnected(receive)
@@ -146,7 +171,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
             group.cancel_scope.cancel()
 
 
-async def _send_frames(reader: Reader, changed: asyncio.Event, send: Send) -> None:
+async def _send_frames(reader: EventReader, changed: asyncio.Event, send: Send) -> None:
     async def put(body: bytes, more: bool = True) -> None:
         with anyio.fail_after(STALL):
             await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -38,7 +38,7 @@ class Broadcaster:
         self._interval = interval
         self._most = most
         self._changed = threading.Condition()
-        self._readers: set[Reader] = set()
+        self._readers: set[EventReader] = set()
         self._running = False
         self.frame: tuple[int, bytes] | None = None
         """the newest frame and its number; None: none so far"""
@@ -48,7 +48,7 @@ class Broadcaster:
         """The number of readers."""
         return len(self._readers)
 
-    def join(self, reader: Reader) -> None:
+    def join(self, reader: EventReader) -> None:
         """Add a reader, and start the thread if it is the first.
 
         Raises:
@@ -65,7 +65,7 @@ class Broadcaster:
                 self._running = True  # not if the thread could not start
             self._readers.add(reader)
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: EventReader) -> None:
         """Remove a reader. The thread ends after the last one."""
         with self._changed:
             self._readers.discard(reader)
@@ -98,7 +98,7 @@ class Broadcaster:
                     return
 
 
-class Reader:
+class EventReader:
     """One reader of a `Broadcaster`.
 
     Args:
@@ -112,7 +112,7 @@ class Reader:
         self._ends = time.monotonic() + LIFETIME
         self.wake = wake
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> EventReader:
         self.join()
         return self
 

@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from .._errors import AlreadyRecording, StreamerClosed, StreamerError
-from .._messages import describe, text_of, wrong_option
+from .._base.errors import AlreadyRecording, StreamerClosed, StreamerError
+from .._base.messages import describe, text_of, wrong_option
 from .._statistics.stats import StreamerStats
-from .._timeline import Wait
+from .._streamers.timeline import Wait
 from ._targets import Target, Task
 
 _logger = logging.getLogger("service_streamer.web")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from .._errors import BrokerError, RequestTimeout
+from .._base.errors import BrokerError, RequestTimeout
 from .._processes.streamer import Streamer
 from .._ray.streamer import RayStreamer
 from .._redis.explanation import is_silent
@@ -13,7 +13,7 @@ from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
 from .._statistics.parts import StreamStats
 from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer
 from .._waiting import greenlets
 
 if TYPE_CHECKING:  # it needs the extra `redis`

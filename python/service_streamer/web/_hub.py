@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._errors import RequestTimeout
-from .._timeline import Wait
+from .._base.errors import RequestTimeout
+from .._streamers.timeline import Wait
 from ..hub import ModelHub, ModelLoadError, UnknownModel
 from ..hub._memory import shown
 from ._targets import Look, Task
@@ -31,7 +31,7 @@ class HubTarget:
         return Look(None, self.closing() or self.hub._unready(), self._verdict(), status)
 
     def closing(self) -> str:
-        return "the hub is closed" if self.hub._loader._closed else ""
+        return "the hub is closed" if self.hub._loader.closed else ""
 
     def trace(self, seconds: float, wait: Wait) -> bytes:
         raise NotImplementedError("a hub has many streamers: use `record` of one of its handles")
@@ -70,7 +70,7 @@ class HubTarget:
 
     def _verdict(self) -> str:
         versions = self.hub._versions()
-        limits = self.hub._loader._limits
+        limits = self.hub._loader.budget.limits
         loaded = [each for each in versions if each.streamer is not None]
         failed = sum(each.state.value == "failed" for each in versions)
         failed += sum(not each.versions for each in list(self.hub._models.values()))

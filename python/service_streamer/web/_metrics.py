@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from .._errors import StreamerClosed
+from .._base.errors import StreamerClosed
 from ._hub import HubTarget
 from ._targets import StreamerTarget, Target
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._backend import weakly
-from .._timeline import Wait
+from .._engine.backend import weakly
+from .._streamers.timeline import Wait
 from ._assets import assets
 from ._broadcaster import Broadcaster
 from ._control import Control, Events, Refused, Steering, TokenCheck

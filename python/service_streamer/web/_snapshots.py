@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from .._messages import describe
+from .._base.messages import describe
 from ._targets import Look, Target
 
 LIMIT = 0.5  # s to wait for a snapshot; the probes of Kubernetes wait for 1 s by default

@@ -7,19 +7,19 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from .. import _options
-from .._errors import StreamerError
-from .._messages import text_of
+from .._base import options
+from .._base.errors import StreamerError
+from .._base.messages import text_of
 from .._pipeline.pipeline import Pipeline
 from .._processes.streamer import Streamer
 from .._redis import explanation
 from .._redis.streamer import RedisStreamer
 from .._redis.worker import RedisWorker
-from .._statistics.explain import verdict
 from .._statistics.stats import StreamerStats
-from .._streamer import BaseStreamer, LifeCycle
-from .._threaded import ThreadedStreamer
-from .._timeline import Wait, trace_of
+from .._statistics.verdict import verdict
+from .._streamers.streamer import BaseStreamer, LifeCycle
+from .._streamers.timeline import Wait, trace_of
+from .._threads.threaded import ThreadedStreamer
 from ..hub import ModelStatus
 from . import _health as health
 
@@ -152,7 +152,7 @@ class StreamerTarget:
                 raise NotImplementedError(f"a {self.kind} has no worker processes of its own")
             processes = streamer._owned("resize" if "resize" in wanted else "restart")
             if "resize" in wanted:
-                workers = _options.count("resize", wanted["resize"])
+                workers = options.count("resize", wanted["resize"])
                 resize = functools.partial(processes.resize, workers)
             if "restart" in wanted:
                 if wanted["restart"] is not True:
@@ -189,7 +189,7 @@ class StreamerTarget:
             return verdict(stats, stats.last_10s)
         if stats.stream is None:
             return f"The queue cannot be read: {health.broker_error(self.streamer)}"
-        return explanation.verdict(stats.stream)
+        return explanation.verdict(stats.stream, stats)
 
 
 class WorkerTarget:

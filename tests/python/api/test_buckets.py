@@ -9,7 +9,7 @@ from process_models import ProcessGate
 from waits import LONG, eventually
 
 from service_streamer import Streamer, ThreadedStreamer
-from service_streamer._grouping import Grouping
+from service_streamer._base.grouping import Grouping
 
 FIXED = 0.002  # s: of each batch of `padded`
 PER_UNIT = 0.0001  # s: of the padded weight

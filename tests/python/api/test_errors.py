@@ -24,7 +24,7 @@ from service_streamer import (
     WorkerInitError,
     WorkerLost,
 )
-from service_streamer._errors import WorkerTraceback
+from service_streamer._base.errors import WorkerTraceback
 
 NAN = float("nan")
 

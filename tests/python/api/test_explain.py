@@ -7,51 +7,127 @@ import pytest
 from summaries import BUSY, QUIET, STREAMER, summary_of
 
 from service_streamer import TimeSummary, WorkerStats
-from service_streamer._statistics.explain import ENOUGH_BATCHES, REASONS, explain, verdict
+from service_streamer._redis import explanation as redis_explanation
+from service_streamer._statistics import verdict as verdicts
+from service_streamer._statistics.explain import REASONS, explain
+from service_streamer._statistics.parts import StepStats, StreamStats
+from service_streamer._statistics.verdict import ENOUGH_BATCHES, verdict
 
 
 def changed(**changes):
     return explain("streamer", dataclasses.replace(STREAMER, **changes))
 
 
-LIMITS = [  # each with the values that its sentence has
-    ({"peak_requests": 8}, ["8 requests ", "batch_size=64"]),
-    ({"peak_requests": 1, "items": 100}, ["1 request "]),
-    ({"close_reasons": {"full": 80, "idle": 20}}, ["batch_size=64", "80%"]),
-    ({"batch_size": 1, "close_reasons": {"full": 100}}, ["batch_size=1 "]),
-    ({"close_reasons": {"max_latency": 90, "idle": 10}}, ["max_latency=100 ms", "90%"]),
+FAST = {"service_time": summary_of(*100 * [2e-5])}
+FEW = {"peak_requests": 8}
+"""fewer callers than items in a batch"""
+
+STEPS = StepStats(live=3, paused=0, admitted=50, steps=40, stepped=120, outputs=120)
+
+# The row that applies, the statistics, and parts of its sentence.
+ROWS = [
+    (verdicts.no_batch, {"batches": 0}, []),
+    (verdicts.few_batches, {"batches": 1, "close_reasons": {"full": 1}}, ["1 batch so far"]),
+    (verdicts.few_batches, {"batches": 19, **FEW}, ["19 batches", "after 20"]),
+    (verdicts.few_steps, {"steps": dataclasses.replace(STEPS, steps=19)}, ["19 steps"]),
+    (verdicts.steps, {"steps": STEPS}, ["3.0 items are live on average"]),
+    (verdicts.steps, {"steps": dataclasses.replace(STEPS, steps=0)}, ["3.0 items are live now"]),
+    (verdicts.low_slo, {"slo": 0.01, "least_service": 0.02, "batches": 1}, ["slo=10 ms "]),
+    (verdicts.refusing_slo, {"slo": 0.01, "rejected": 1000}, ["slo=10 ms ", "50%"]),
+    (verdicts.few_batches, {"slo": 0.01, "rejected": 1, "completed": 18, "batches": 18}, []),
+    (verdicts.single_items, {"batch_size": 1, "close_reasons": {"full": 100}}, ["batch_size=1 "]),
+    (verdicts.full_batches, {"close_reasons": {"full": 80}}, ["batch_size=64", "80%"]),
+    (verdicts.full_batches, {"batches": 20, "close_reasons": {"full": 10}}, ["50%"]),
     (
-        {"close_reasons": {"window": 80, "full": 20}, "policy": "window"},
+        verdicts.proportional_time,
+        {"close_reasons": {"share": 90}, "workers": 2},
+        ["split among idle workers"],
+    ),
+    (verdicts.proportional_time, {"close_reasons": {"share": 90}}, ["the worker takes half of"]),
+    (verdicts.proportional_time, {"close_reasons": {"share": 20, "idle": 80}, **FEW}, []),
+    (verdicts.few_callers, {"close_reasons": {"share": 19, "idle": 81}, **FEW}, []),
+    (verdicts.busy_model, {**FEW, "uptime": 2.2}, ["its worker is busy for 91% of", "Add workers"]),
+    (verdicts.busy_model, {**FEW, "uptime": 1.05, "workers": 2}, ["its workers are busy for 95%"]),
+    (verdicts.few_callers, {**FEW, "uptime": 2.25}, ["8 requests ", "batch_size=64", "raise it"]),
+    (verdicts.few_callers, {"peak_requests": 1, "items": 100}, ["1 request "]),
+    (verdicts.groups, {"other_keys": 60, "peak_requests": 2000}, ["The keys are", "60% of"]),
+    (
+        verdicts.groups,
+        {"other_keys": 60, "peak_requests": 2000, "buckets": 5},
+        ["The buckets are", "60% of"],
+    ),
+    (verdicts.latency, {"close_reasons": {"max_latency": 90}}, ["max_latency=100 ms", "90%"]),
+    (
+        verdicts.latency,
+        {"close_reasons": {"window": 80}, "policy": "window"},
         ["max_latency=100 ms", "80%", 'policy="adaptive"'],
     ),
-    ({"close_reasons": {"returned": 60, "linger": 40}}, []),
-    ({"close_reasons": {"share": 90, "idle": 10}}, []),
-    ({"close_reasons": {"priority": 100}}, ["priority=0"]),
-    ({"close_reasons": {"drain": 100}}, []),
-    (
-        {"close_reasons": {"idle": 100}, "policy": "greedy"},
-        ['policy="greedy"', 'policy="adaptive"'],
-    ),
-    ({"close_reasons": {"idle": 100}}, []),
-    (
-        {"peak_requests": 8, "service_time": summary_of(*100 * [2e-5])},
-        ["fast (20 µs ", "8 requests "],
-    ),
-    (
-        {
-            "close_reasons": {"idle": 100},
-            "queue_time": summary_of(*640 * [0.01]),
-        },
-        ["2 ms"],
-    ),
+    (verdicts.returning_callers, {"close_reasons": {"returned": 30, "linger": 20}}, []),
+    (verdicts.priorities, {"close_reasons": {"priority": 100}}, ["priority=0"]),
+    (verdicts.closing, {"close_reasons": {"drain": 100}}, []),
+    (verdicts.fast_model, {**FEW, **FAST}, ["fast (20 µs ", "8 requests "]),
+    (verdicts.arrivals, {"queue_time": summary_of(*640 * [0.01])}, ["2 ms"]),
+    (verdicts.greedy_policy, {"policy": "greedy"}, ['policy="greedy"', 'policy="adaptive"']),
+    (verdicts.idle_workers, {}, []),
 ]
 
 
-def test_one_sentence_says_what_limits_the_batch_size():
-    sentences = [changed(**changes).splitlines()[-1] for changes, _ in LIMITS]
-    for sentence, (_, values) in zip(sentences, LIMITS, strict=True):
-        assert [value for value in values if value not in sentence] == []
-    assert len(set(sentences)) == len(LIMITS)
+@pytest.mark.parametrize(("row", "changes", "parts"), ROWS)
+def test_the_first_row_that_applies_is_the_limit(row, changes, parts):
+    stats = dataclasses.replace(STREAMER, **changes)
+    evidence = verdicts.Evidence(stats, stats)
+    first = next(each for each in verdicts.ROWS if each(evidence) is not None)
+    assert first.__name__ == row.__name__
+    sentence = verdict(stats)
+    assert sentence == row(evidence)
+    assert [part for part in parts if part not in sentence] == []
+    assert explain("streamer", stats).splitlines()[-1] == sentence
+
+
+def test_each_row_has_a_case():
+    assert {row for row, _, _ in ROWS} == set(verdicts.ROWS)
+
+
+def test_a_model_that_was_always_busy_in_the_last_minute_is_the_limit():
+    minute = dataclasses.replace(BUSY, seconds=2.1)
+    assert "worker is busy for 95%" in changed(**FEW, last_minute=minute)
+    assert "number of callers" in changed(**FEW, last_minute=BUSY, uptime=1.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "first"),
+    [
+        ({"completed": 95, "failed": 5}, None),
+        (
+            {"completed": 94, "failed": 6},
+            "Failures come first: of 100 requests, 6 failed. Find their cause before you tune "
+            "anything else.",
+        ),
+        ({"completed": 0, "failed": 1}, "Failures come first: of 1 request, 1 failed. "),
+        ({"completed": 100, "failed": 0, "isolated": 5}, None),
+        ({"completed": 0, "failed": 0}, None),
+        (
+            {"completed": 900, "failed": 100, "isolated": 2000},
+            "of 1,000 requests, 100 failed and 2,000 were answered although their batch raised. ",
+        ),
+    ],
+)
+def test_many_failures_are_the_first_sentence(counts, first):
+    stats = dataclasses.replace(STREAMER, **counts)
+    sentence = verdict(stats)
+    assert sentence.endswith(verdict(STREAMER))
+    assert (sentence == verdict(STREAMER)) == (first is None)
+    assert (first or "") in sentence
+    few = verdict(dataclasses.replace(stats, batches=1))
+    assert few.startswith("Failures come first") == (first is not None)
+
+
+def test_many_failures_are_the_first_sentence_over_redis():
+    queue = StreamStats(length=0, pending=0, oldest_waiting=None, consumers=(), refused=0)
+    stats = dataclasses.replace(STREAMER, completed=94, failed=6, stream=queue)
+    sentence = redis_explanation.explain("streamer", stats, "").splitlines()[-1]
+    assert sentence.startswith("Failures come first: of 100 requests, 6 failed. ")
+    assert sentence.endswith(redis_explanation.verdict(queue))
 
 
 def worker(pid, threads="1", **more):
@@ -92,6 +168,11 @@ def worker(pid, threads="1", **more):
             [worker(1, "2"), worker(2, "2")],
             ["2 workers with up to 2 threads share 3 CPUs: threads_per_worker=1 gives each its "
              "own"],
+        ),
+        ([worker(1, "2", intra_op_threads=1), worker(2, "2", intra_op_threads=2)], []),
+        (
+            [worker(1, None, intra_op_threads=8)],
+            ["1 worker with up to 8 threads share 3 CPUs: threads_per_worker=3 gives each its own"],
         ),
     ],
 )  # fmt: skip
@@ -135,7 +216,6 @@ def test_padding_and_other_keys_are_told_when_there_are_any():
     text = changed(weight=600.0, padded_weight=800.0, other_keys=30)
     assert "25% of the weight of batches is padding" in text
     assert "30 batches could have been larger" in text
-    assert "The keys are the limit: when 60% of" in changed(other_keys=60, peak_requests=2000)
 
 
 def test_buckets_are_advised_where_much_is_padding_and_told_where_there_are_any():
@@ -144,8 +224,6 @@ def test_buckets_are_advised_where_much_is_padding_and_told_where_there_are_any(
     text = changed(weight=600.0, padded_weight=1000.0, buckets=5, other_keys=30)
     assert "40% of the weight of batches is padding, with 5 buckets" in text
     assert "had other keys or buckets" in text
-    limit = changed(other_keys=60, peak_requests=2000, buckets=5)
-    assert "The buckets are the limit: when 60% of" in limit
 
 
 def row(text, label):

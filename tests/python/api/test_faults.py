@@ -16,7 +16,7 @@ from service_streamer import (
     StreamerClosed,
     WorkerLost,
 )
-from service_streamer._errors import WorkerTraceback
+from service_streamer._base.errors import WorkerTraceback
 
 pytestmark = pytest.mark.often
 
@@ -100,8 +100,7 @@ def test_a_failed_request_keeps_no_item_alive(streamers):
     gone = weakref.ref(item)
     error = streamers(predict).submit([item]).exception(LONG)
     del item
-    gc.collect()
-    assert gone() is None
+    eventually(lambda: gc.collect() >= 0 and gone() is None)  # the model's thread lets go of it later
     assert error.__traceback__ is None
 
 

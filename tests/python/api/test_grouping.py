@@ -12,8 +12,8 @@ from process_models import ProcessGate
 from waits import LONG, eventually
 
 from service_streamer import Streamer, ThreadedStreamer
-from service_streamer._grouping import Grouping, worker_grouping
-from service_streamer._outputs import parts_in_order
+from service_streamer._base.grouping import Grouping, worker_grouping
+from service_streamer._engine.outputs import parts_in_order
 
 
 def lengths(batch):
@@ -189,7 +189,7 @@ def test_equal_keys_have_one_number_whichever_objects_they_consist_of():
 def test_keys_have_the_same_number_in_all_processes():
     """Otherwise clients of one server would not share batches."""
     script = (
-        "from service_streamer._grouping import Grouping\n"
+        "from service_streamer._base.grouping import Grouping\n"
         "print([Grouping(str, None).group([key])[1][0] for key in ('a', 'b', 7, None)])"
     )
     printed = {

@@ -17,8 +17,8 @@ from model_errors import (
 from waits import LONG
 
 from service_streamer import SerializationError, WorkerLost
-from service_streamer._errors import WorkerTraceback
-from service_streamer._pickle import pack_error, unpack_error
+from service_streamer._base.errors import WorkerTraceback
+from service_streamer._engine.pickling import pack_error, unpack_error
 from service_streamer.server._errors import failure
 
 MODELS = [raise_named, return_named, yield_named]

@@ -10,7 +10,7 @@ from output_values import PANDAS, VALUES, AnyMapping, Several, Table, masked
 from waits import LONG
 
 from service_streamer import ThreadedStreamer
-from service_streamer._outputs import in_order, join_outputs
+from service_streamer._engine.outputs import in_order, join_outputs
 
 SIZES = (0, 1, 2, 65)  # the last one is joined from two batches
 BATCH = 50

@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from service_streamer import ClusterError
-from service_streamer._options import Options
+from service_streamer._base.options import Options
 from service_streamer._ray import cluster
 from service_streamer._ray.client import backend as clients
 from service_streamer._ray.client.backend import RayClient

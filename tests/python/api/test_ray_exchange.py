@@ -16,7 +16,7 @@ from local_owner import Echo, LocalOwner, LocalRay
 from ray.exceptions import ObjectLostError, ObjectStoreFullError
 
 from service_streamer import SerializationError, WorkerLost
-from service_streamer._options import Options
+from service_streamer._base.options import Options
 from service_streamer._ray import cluster
 from service_streamer._ray.client import exchange
 from service_streamer._ray.client.backend import RayClient

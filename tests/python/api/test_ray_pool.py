@@ -12,10 +12,10 @@ pytest.importorskip("ray")
 from ray.exceptions import GetTimeoutError, OwnerDiedError, RayTaskError
 
 from service_streamer import WorkerLost
-from service_streamer._backend import make_engine
-from service_streamer._grouping import grouping
-from service_streamer._model_errors import NotRun
-from service_streamer._options import Options
+from service_streamer._base.grouping import grouping
+from service_streamer._base.model_errors import NotRun
+from service_streamer._base.options import Options
+from service_streamer._engine.backend import make_engine
 from service_streamer._ray import calls
 from service_streamer._ray.owner import pool
 from service_streamer._ray.replicas import meter

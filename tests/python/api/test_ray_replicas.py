@@ -19,8 +19,8 @@ from ray.exceptions import (
 )
 
 from service_streamer import WorkerInitError, WorkerLost
-from service_streamer._model import Model
-from service_streamer._pickle import unpack_error
+from service_streamer._engine.pickling import unpack_error
+from service_streamer._models.model import Model
 from service_streamer._ray import cluster, payloads
 from service_streamer._ray.payloads import LARGE, Store
 from service_streamer._ray.replicas import ends, members, obstacles

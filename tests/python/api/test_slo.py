@@ -9,7 +9,7 @@ import pytest
 from waits import LONG, eventually
 
 from service_streamer import QueueFull, ThreadedStreamer
-from service_streamer._statistics.explain import verdict
+from service_streamer._statistics.verdict import verdict
 
 SLO = 1.0  # s; less fails where a busy machine takes long to start the first batch
 

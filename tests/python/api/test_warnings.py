@@ -175,9 +175,11 @@ def two_cores(monkeypatch):
         (3, 1, "3 workers with 1 thread each share 2 cores, so they wait for each other: use at "
                "most worker_num=2"),
         (2, 4, "2 workers with 4 threads each share 2 cores, so they wait for each other: use at "
-               "most worker_num=1, or torch.set_num_threads(1) in each worker"),
+               "most worker_num=1, or torch.set_num_threads(1) before the first request"),
+        (1, 8, "1 worker with 8 threads shares 2 cores, so they wait for each other: "
+               "torch.set_num_threads(2) before the first request"),
         (2, 1, None),
-        (1, 8, None),
+        (1, 2, None),
         (8, None, None),  # the workers use a GPU
     ],
 )  # fmt: skip
@@ -208,9 +210,10 @@ class Lazy:
 
 
 @pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("worker_num", [1, 2])
 @pytest.mark.parametrize("is_torch", [True, False])
 def test_threads_of_a_torch_model_are_told_at_the_first_request(
-    torch_of_4_threads, caplog, is_torch
+    torch_of_4_threads, caplog, is_torch, worker_num
 ):
     network = torch_of_4_threads.nn.Module() if is_torch else types.SimpleNamespace(predict=double)
     lazy = Lazy()
@@ -220,14 +223,19 @@ def test_threads_of_a_torch_model_are_told_at_the_first_request(
 
     if lazy is None:
         unbound = None
-    with ThreadedStreamer(predict, 8, worker_num=2) as streamer:
+    complaint = _cores.complaint(worker_num, 4)
+    with ThreadedStreamer(predict, 8, worker_num=worker_num) as streamer:
         assert caplog.records == []
+        assert streamer.stats().intra_op_threads is None
         assert streamer.predict([1]) == streamer.predict([1]) == [2]
+        assert streamer.stats().intra_op_threads == (4 if is_torch else None)
+        assert (" with 4 intra-op threads" in streamer.explain()) == is_torch
+        assert (complaint in streamer.explain()) == is_torch
     told_of = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert len(told_of) == is_torch
     for record in told_of:
-        assert record.message == _cores.complaint(2, 4)
-        assert (record.workers, record.threads) == (2, 4)
+        assert record.message == complaint
+        assert (record.workers, record.threads) == (worker_num, 4)
 
 
 def test_only_the_threads_of_a_torch_model_are_counted(torch_of_4_threads):

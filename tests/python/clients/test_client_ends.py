@@ -9,7 +9,9 @@ from tasks import threads_named
 from thread_models import double
 from waits import LONG, eventually
 
-from service_streamer import Streamer, StreamerClosed, StreamerError, _backend, _core, _streamer
+from service_streamer import Streamer, StreamerClosed, StreamerError, _core
+from service_streamer._engine import backend as _backend
+from service_streamer._streamers import streamer as _streamer
 
 
 @pytest.fixture

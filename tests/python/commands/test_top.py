@@ -58,7 +58,7 @@ def printed(stats, width, *others):
 @pytest.fixture
 def stats():
     with ThreadedStreamer(lambda batch: batch, 8) as streamer:
-        for _ in range(3):
+        for _ in range(20):
             streamer.predict([1, 2])
         return streamer.stats()
 
@@ -262,7 +262,8 @@ def test_the_live_screen_survives_its_server_and_ends_with_ctrl_c(serve, address
         shown.wait_for("trying")
         serve("process_models:double").line("is served")
         with Streamer.connect(address) as client:
-            client.predict([1])
+            for number in range(20):
+                client.predict([number])
         shown.wait_for("is the limit")
         shown.process.send_signal(signal.SIGINT)
         eventually(lambda: shown.process.poll() is not None)

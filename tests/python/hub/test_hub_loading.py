@@ -11,7 +11,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import CancelledError, RequestTimeout, StreamerClosed
-from service_streamer.hub import ModelLoadError, ModelSpec, _forwarding, _memory
+from service_streamer.hub import ModelLoadError, ModelSpec, _memory
 from service_streamer.hub._loading import loader as _loader
 from service_streamer.hub._loading.jobs import Jobs
 
@@ -110,8 +110,7 @@ def test_the_pause_after_a_failure_grows(hubs, factories, monkeypatch):
             return self.now
 
     clock = Clock()
-    for module in (_loader, _forwarding):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(_loader, "time", clock)
     factory = factories()
     factory.error = ValueError("no such file")
     hub = hubs({"model": factory})
@@ -137,7 +136,7 @@ def test_closing_ends_requests_that_wait(held):
     hub, factory, first = held
     closing = threading.Thread(target=hub.close)
     closing.start()
-    eventually(lambda: hub._loader._closed)
+    eventually(lambda: hub._loader.closed)
     factory.gate.set()
     closing.join(LONG)
     assert not closing.is_alive()

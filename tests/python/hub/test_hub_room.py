@@ -12,8 +12,8 @@ from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, ThreadedStreamer
 from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _memory
+from service_streamer.hub._loading import budget as _budget
 from service_streamer.hub._loading import making as _making
-from service_streamer.hub._loading import room as _room
 from service_streamer.hub._memory import Size
 
 
@@ -174,7 +174,7 @@ def test_a_full_queue_is_drained_too(hubs, factories, threads):
 
 
 def test_models_that_never_return_keep_only_their_room(hubs, factories, monkeypatch):
-    monkeypatch.setattr(_room, "PATIENCE", 0.05)
+    monkeypatch.setattr(_budget, "PATIENCE", 0.05)
     gates = {f"stuck-{number}": Gate() for number in range(3)}  # more than loader threads
     models = {name: factories(gate) for name, gate in gates.items()}
     hub = hubs({**models, **{name: factories() for name in "abc"}}, max_loaded=4)

@@ -54,11 +54,37 @@ def test_output_numpy_answers_with_arrays(torch, served):
     assert output.tolist() == [1, 1, 1]
 
 
-def test_explain_says_how_many_threads_compute_a_batch(torch, served):
-    for threads in (1, 2):
-        streamer = served(intra_op_threads=threads)
-        streamer.predict([torch.zeros(3)])
-        assert ("with intra_op_threads=2. For batches" in streamer.explain()) == (threads == 2)
+@pytest.mark.parametrize(
+    ("workers", "threads", "settings", "remedy"),
+    [
+        (1, 1, "1 worker with 1 intra-op thread", None),
+        (1, 2, "1 worker with 2 intra-op threads", None),
+        (3, 1, "3 workers with 1 intra-op thread each", "use at most workers=2"),
+        (1, 4, "1 worker with 4 intra-op threads", "intra_op_threads=2"),
+        (
+            2,
+            2,
+            "2 workers with 2 intra-op threads each",
+            "use at most workers=1, or intra_op_threads=1",
+        ),
+    ],
+)
+def test_the_threads_that_compute_a_batch_are_told(
+    torch, served, monkeypatch, caplog, workers, threads, settings, remedy
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    streamer = served(kind="pt2", workers=workers, intra_op_threads=threads)
+    streamer.predict([torch.zeros(3)])
+    text = streamer.explain()
+    assert streamer.stats().intra_op_threads == threads
+    assert text.splitlines()[0].endswith(settings)
+    assert ("so they wait for each other" in text) == (remedy is not None)
+    assert ("intra_op_threads=1 is often faster" in text) == (threads == 2 and remedy is None)
+    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert len(warnings) == (remedy is not None)
+    for warning in warnings:
+        assert f": {remedy}\nsee " in warning
+        assert warning in text
 
 
 def test_views_of_any_strides_are_read(torch, served):

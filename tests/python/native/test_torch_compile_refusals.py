@@ -155,6 +155,13 @@ WRONG_ARGUMENTS = [
     ({"sequence": (1, 2, 3)}, r"not \(1, 2, 3\)"),
     ({"tolerance": -1}, "tolerance must be .*, not -1"),
     ({"tolerance": float("nan")}, "not nan"),
+    *(
+        (
+            {"inductor_configs": {f"aot_inductor.package_constants_{name}": value}},
+            f"{name}={value!r}: ",
+        )
+        for name, value in {"in_so": False, "on_disk_format": "binary_blob"}.items()
+    ),
     ({"path": "m.onnx"}, r"path must end in \.pt2 .* or \.pt .*, not 'm\.onnx'"),
     ({"path": "m"}, "not 'm'"),
 ]
@@ -194,6 +201,30 @@ def test_a_model_that_is_not_a_module_is_refused(torch, tmp_path):
 def test_a_module_on_another_device_is_refused(torch, modules, tmp_path):
     with pytest.raises(ValueError, match=r"0\.weight.*meta.*cpu"):
         compile(modules.Mlp().to("meta"), torch.ones(2, 4), tmp_path / "m.pt2", max_batch=4)
+
+
+def of_operators(torch):
+    """One of the user, and one of torch without a C interface."""
+    if not hasattr(torch.ops.refusals, "shift"):
+
+        @torch.library.custom_op("refusals::shift", mutates_args=())
+        def shift(x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+        shift.register_fake(torch.empty_like)
+
+    return returns(
+        torch, lambda x: torch.linalg.cholesky_ex(torch.ops.refusals.shift(x[:, :, None]))[0]
+    )
+
+
+def test_operators_that_a_native_model_cannot_call_are_refused(torch, tmp_path):
+    words = (
+        r"calls operators that .*: \S*cholesky\S*, \S*refusals\S*shift\S*\. Run the module itself"
+    )
+    with pytest.raises(CompileError, match=f"the compiled module {words}"):
+        compile(of_operators(torch), torch.ones(2, 1), tmp_path / "m.pt2", max_batch=4)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_compiler_is_reported(torch, modules, tmp_path):

@@ -250,5 +250,5 @@ def test_operators_without_a_c_interface_are_named(files, tmp_path):
         (library,) = [name for name in archive.namelist() if name.endswith(".so")]
         nodes = {"nodes": [{"name": "buf0", "node": {"target": "mine::shift"}}]}
         archive.writestr(library.removesuffix(".so") + ".json", json.dumps(nodes))
-    with pytest.raises(ModelFileError, match=r"^\S+ calls operators that .*: mine::shift$"):
+    with pytest.raises(ModelFileError, match=r"^\S+ calls operators that .*: mine::shift\. Run "):
         NativeModel(path, signature=FLOATS)

@@ -21,7 +21,7 @@ from service_streamer import (
     WorkerInitError,
     __version__,
 )
-from service_streamer._errors import WorkerTraceback
+from service_streamer._base.errors import WorkerTraceback
 from service_streamer._ray import cluster
 
 

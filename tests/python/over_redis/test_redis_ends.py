@@ -14,9 +14,9 @@ from redis.connection import Connection
 from redis_server import NEEDS_SERVER
 
 from service_streamer import BrokerError
-from service_streamer._options import Options
+from service_streamer._base.options import Options
 from service_streamer._redis.client.backend import RedisClient, RedisOptions
-from service_streamer._redis.client.reader import Reader
+from service_streamer._redis.client.reader import ReplyReader
 from service_streamer._redis.client.sender import Sender
 from service_streamer._redis.connection.broker import Broker
 from service_streamer._redis.connection.raw_connections import shut_down
@@ -165,7 +165,7 @@ def test_a_client_whose_threads_never_started_is_closed(make, monkeypatch):
     streamer.close()
 
 
-@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (Reader, "_answers")])
+@pytest.mark.parametrize(("end", "method"), [(Sender, "_send"), (ReplyReader, "_answers")])
 def test_a_destructor_may_close_a_client_in_a_thread_of_its_own(
     worker, make, monkeypatch, end, method
 ):

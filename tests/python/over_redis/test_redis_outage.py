@@ -14,7 +14,7 @@ from redis_messages import pack_replies
 
 from service_streamer import BrokerError
 from service_streamer._redis.client import session
-from service_streamer._redis.client.reader import Reader
+from service_streamer._redis.client.reader import ReplyReader
 from service_streamer._redis.connection.retrying import Outage, RetryingConnection
 from service_streamer._redis.protocol import FIELD, Keys, Signer
 from service_streamer._waiting.threads import Condition
@@ -40,7 +40,7 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     """Nobody would say that it is over, and the next request would not be tried again."""
     place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
     streams = SimpleNamespace(all_here=lambda: True)
-    reader = Reader(place, streams)
+    reader = ReplyReader(place, streams)
     away = BrokerError("it is away", transient=True)
     reader._fail(away)
     assert not place._lost
@@ -88,7 +88,7 @@ def test_the_next_read_is_worked_out_before_the_callers_are_woken(breaks):
     egress = SimpleNamespace(answer=lambda answers: steps.append("answer"))
     place = session.Session(egress, broker, Keys(""), Signer(None), bytes(16))
     streams = SimpleNamespace(all_here=lambda: True, take=lambda message: False)
-    reader = Reader(place, streams)
+    reader = ReplyReader(place, streams)
     place.in_flight.begin([(1, 0)])
     with pytest.raises(BrokerError) if breaks else contextlib.nullcontext():
         reader._work()
@@ -124,7 +124,7 @@ def test_the_next_read_is_not_sent_on_another_connection():
         SimpleNamespace(answer=lambda answers: None), broker, Keys(""), Signer(None), bytes(16)
     )
     streams = SimpleNamespace(all_here=lambda: True, take=lambda message: False)
-    reader = Reader(place, streams)
+    reader = ReplyReader(place, streams)
     place.in_flight.begin([(1, 0)])
     reader._work()
     assert sent == [["XREAD"]]

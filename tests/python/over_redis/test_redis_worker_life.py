@@ -21,7 +21,7 @@ from service_streamer import (
     WorkerInitError,
     run_redis_workers_forever,
 )
-from service_streamer._errors import BrokerError
+from service_streamer._base.errors import BrokerError
 from service_streamer._redis.gateway import lease_keeper
 from service_streamer._redis.gateway.gateway import Gateway
 from service_streamer._redis.protocol import GROUP, Keys

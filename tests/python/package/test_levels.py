@@ -2,7 +2,7 @@
 
 - A folder of the core or the bindings includes only what `LEVELS` and `BINDINGS` list for it.
 - Headers of Python, torch, CUDA and NVTX are included only where `FOREIGN` allows it.
-- Python modules do not import each other in a circle, and use only the packages in `PACKAGES`.
+- Python modules do not import each other in a circle, and use only the rooms in `ROOMS`.
 - C++ calls Python code of the package only through `_from_core`, which has nothing else.
 - `import service_streamer` loads no slow module, opens no descriptor and starts no thread.
 """
@@ -138,58 +138,174 @@ def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
     assert complaint in found
 
 
-# Each package of the Python code and the packages that it may use.
-PACKAGES = {
-    "_waiting": set(),
-    "_placement": set(),
+# Each room of the Python package, which is a package or a module directly below it, from the bottom
+# up, and the rooms that it may use. "" is the package itself: its public names.
+ROOMS = {
+    "_core": set(),
+    "_base": {"_core"},
+    "_waiting": {"_core", "_base"},
+    "_engine": {"_core", "_base", "_waiting"},
+    "_streams": {"_core", "_base", "_waiting", "_engine"},
+    "_placement": {"_base"},
     "_statistics": {"_placement"},
-    "_steps": {"_waiting", "_streams"},
-    "torch": {"_waiting", "_placement"},
-    "_processes": {"_waiting", "_placement", "_streams", "_steps"},
-    "_redis": {"_waiting", "_placement", "_statistics", "_processes", "_streams", "_timeline"},
-    "_ray": {"_waiting", "_statistics", "_processes"},
-    "_streams": {"_waiting"},
-    "_timeline": {"_waiting"},
-    "_pipeline": {"_waiting", "_statistics", "_processes", "_streams"},
-    "hub": {
+    "_streamers": {"_core", "_base", "_waiting", "_engine", "_streams", "_statistics"},
+    "managed_model": {"_base"},
+    "step_model": {"_base", "managed_model"},
+    "_models": {
+        "_core",
+        "_base",
         "_waiting",
+        "_engine",
+        "_streams",
+        "_streamers",
+        "managed_model",
+        "step_model",
+    },
+    "_processes": {
+        "_core",
+        "_base",
+        "_waiting",
+        "_engine",
+        "_streams",
         "_placement",
         "_statistics",
-        "_processes",
+        "_streamers",
+        "managed_model",
+        "step_model",
+        "_models",
+    },
+    "_redis": {
+        "_core",
+        "_base",
+        "_waiting",
+        "_engine",
         "_streams",
-        "_timeline",
-        "_pipeline",
+        "_placement",
+        "_statistics",
+        "_streamers",
+        "_models",
+        "_processes",
+    },
+    "_ray": {
+        "_core",
+        "_base",
+        "_waiting",
+        "_engine",
+        "_statistics",
+        "_streamers",
+        "managed_model",
+        "_models",
+        "_processes",
+    },
+    "_from_core": {"_core", "_base", "_waiting", "_engine", "_processes"},
+    "_torch": set(),
+    "torch": {"_core", "_base", "_engine", "_placement", "_models", "_torch"},
+    "_threads": {
+        "_core",
+        "_base",
+        "_waiting",
+        "_engine",
+        "_placement",
+        "_statistics",
+        "_streamers",
+        "step_model",
+        "_models",
         "torch",
     },
-    "metrics": {"_waiting", "_statistics", "hub"},
-    "server": {"_streams", "hub"},
-    "otel": {"_statistics", "_processes", "_pipeline", "hub"},
-    "web": {
+    "_pipeline": {
+        "_core",
+        "_base",
         "_waiting",
+        "_engine",
+        "_streams",
         "_statistics",
+        "_streamers",
+        "managed_model",
+        "_models",
         "_processes",
-        "_ray",
+        "_threads",
+    },
+    "hub": {
+        "_core",
+        "_base",
+        "_waiting",
+        "_engine",
+        "_streams",
+        "_placement",
+        "_statistics",
+        "_streamers",
+        "_models",
+        "_processes",
+        "torch",
+        "_threads",
+        "_pipeline",
+    },
+    "": {
+        "_core",
+        "_base",
+        "_engine",
+        "_streams",
+        "_statistics",
+        "_streamers",
+        "managed_model",
+        "step_model",
+        "_processes",
         "_redis",
-        "_timeline",
+        "_ray",
+        "_from_core",
+        "_threads",
+        "_pipeline",
+    },
+    "metrics": {"_base", "_waiting", "_engine", "_statistics", "_streamers", "hub"},
+    "server": {"_base", "_streams", "hub", ""},
+    "tune": {"_base"},
+    "web": {
+        "_base",
+        "_waiting",
+        "_engine",
+        "_statistics",
+        "_streamers",
+        "_processes",
+        "_redis",
+        "_ray",
+        "_threads",
         "_pipeline",
         "hub",
         "metrics",
     },
-    "tune": set(),
     "_commands": {
+        "_base",
         "_waiting",
+        "_engine",
         "_placement",
         "_statistics",
+        "_streamers",
+        "_models",
         "_processes",
-        "_ray",
         "_redis",
-        "hub",
-        "server",
+        "_ray",
         "torch",
+        "_threads",
+        "hub",
+        "",
+        "server",
         "tune",
         "web",
     },
-    "service_streamer": {"_processes", "_redis"},
+    "__main__": {"_commands"},
+    "build_torch": {"_core", ""},
+    "otel": {
+        "_core",
+        "_base",
+        "_engine",
+        "_statistics",
+        "_streamers",
+        "_models",
+        "_processes",
+        "_pipeline",
+        "hub",
+    },
+    "service_streamer": {"_base", "_engine", "managed_model", "_processes", "_redis", "_threads"},
 }
 
 # The same for the folders of some packages.
@@ -198,11 +314,13 @@ FOLDERS = {
     "_ray": {"replicas": set(), "owner": {"replicas"}, "client": {"owner"}},
     "hub": {"_sharing": set(), "_loading": {"_sharing"}, "_versions": {"_loading"}},
     "server": {"_http": set(), "_grpc": set()},
+    "_models": {"spans": set(), "steps": set()},
+    "_streamers": {"timeline": set()},
 }
 
 
 def arrows(folder):
-    """The modules of a package, and the modules of it that each imports anywhere in its code."""
+    """The modules of a package, and the modules of it that each imports or names in its code."""
     files = {}
     for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.pyi")]):
         parts = file.relative_to(folder.parent).with_suffix("").parts
@@ -220,12 +338,31 @@ def imports(file, name, modules):
             module = ".".join([*start, *filter(None, [node.module])])
             members = [f"{module}.{each.name}" for each in node.names]
             found = [each if each in modules else module for each in members]
+        elif isinstance(node, ast.Call | ast.Subscript):
+            found = [full_name(each, package) for each in looked_up(node)]
         else:
             continue
         yield from (each for each in found if each in modules and each != name)
 
 
-def package_of(module):
+def looked_up(node):
+    """The names of modules that a call or a subscript gives to importlib or sys.modules."""
+    by = ast.unparse(node.func if isinstance(node, ast.Call) else node.value)
+    if re.match(r"sys\.modules\b|(importlib\.)?import_module$|__import__$", by):
+        for each in ast.walk(node):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield each.value
+
+
+def full_name(text, package):
+    """The full name of a module that is named relative to a package, with dots, or in full."""
+    name = text.lstrip(".")
+    if name == text:
+        return text
+    return ".".join([*package[: len(package) + 1 - len(text) + len(name)], name])
+
+
+def room_of(module):
     return next(iter(module.split(".")[1:]), "")
 
 
@@ -238,17 +375,18 @@ def wrong_arrows(folder, packages):
     except graphlib.CycleError as error:
         found.append("circle: " + " imports ".join(reversed(error.args[1])))
     for name, used in modules.items():
-        allowed = packages.get(package_of(name))
+        allowed = packages.get(room_of(name))
         for other in sorted(used) if allowed is not None else ():
-            if package_of(other) in packages.keys() - allowed - {package_of(name)}:
+            if room_of(other) in packages.keys() - allowed - {room_of(name)}:
                 found.append(f"{name} imports {other}")
     return found
 
 
 def test_python_modules_import_in_one_direction():
     folder = ROOT / "python" / "service_streamer"
-    assert {each.parent.name for each in folder.glob("*/__init__.py")} == set(PACKAGES)
-    assert wrong_arrows(folder, PACKAGES) == []
+    assert {room_of(name) for name in arrows(folder)} == set(ROOMS)
+    graphlib.TopologicalSorter(ROOMS).prepare()
+    assert wrong_arrows(folder, ROOMS) == []
     for name, folders in FOLDERS.items():
         assert {each.parent.name for each in (folder / name).glob("*/__init__.py")} == set(folders)
         assert wrong_arrows(folder / name, folders) == []
@@ -263,6 +401,9 @@ def test_python_modules_import_in_one_direction():
             "circle: p.a.one imports p.b.two imports ",
         ),
         ("a/one.py", "from ..b.three import x", "p.a.one imports p.b.three"),
+        ("a/one.py", "import_module('..b.three', __package__)", "p.a.one imports p.b.three"),
+        ("a/one.py", "sys.modules.get('p.b.three')", "p.a.one imports p.b.three"),
+        ("a/one.py", "if TYPE_CHECKING:\n    import p.b.three", "p.a.one imports p.b.three"),
         ("b/three.py", "import p.b.two", "nothing"),
     ],
 )

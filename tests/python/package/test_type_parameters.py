@@ -17,7 +17,7 @@ from service_streamer import (
     Streamer,
     ThreadedStreamer,
 )
-from service_streamer._types import ProcessesOptions, RayOptions, ThreadedOptions
+from service_streamer._base.types import ProcessesOptions, RayOptions, ThreadedOptions
 
 pytestmark = pytest.mark.every_python
 

@@ -17,7 +17,8 @@ def test_a_page_shows_a_pipeline_and_its_stages(pipelines):
     from service_streamer import web
 
     pipeline = pipelines(Stage(echo, name="decode"), double)
-    pipeline.predict([1, 2])
+    for _ in range(20):
+        pipeline.predict([1, 2])
     app = web.create_app({"all": pipeline, **pipeline.stages})
     client = testclient.TestClient(app)
     assert client.get("/ready").status_code == 200
@@ -25,7 +26,7 @@ def test_a_page_shows_a_pipeline_and_its_stages(pipelines):
     assert list(shown) == ["all", "decode", "double"]
     assert shown["all"]["kind"] == "Pipeline"
     assert shown["all"]["verdict"].startswith("The load is the limit: no stage")
-    assert shown["all"]["stats"]["stages"]["decode"]["items"] == 2
+    assert shown["all"]["stats"]["stages"]["decode"]["items"] == 40
 
 
 def test_metrics_of_a_pipeline_and_its_stages(pipelines):
@@ -49,7 +50,8 @@ def test_metrics_of_a_pipeline_and_its_stages(pipelines):
 
 def test_a_notebook_shows_which_stage_limits(pipelines):
     pipeline = pipelines(echo, double)
-    pipeline.predict([1, 2])
+    for _ in range(20):
+        pipeline.predict([1, 2])
     for shown in (pipeline, pipeline.explain()):
         assert "The load is the limit: no stage" in shown._repr_html_()
     for shown in (pipeline, pipeline.stats()):

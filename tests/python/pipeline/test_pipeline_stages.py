@@ -105,6 +105,9 @@ def test_statistics_of_the_whole_and_of_each_stage(pipelines):
     stats = pipeline.stats()
     assert isinstance(stats, PipelineStats)
     assert (stats.submitted, stats.completed, stats.failed) == (2, 1, 1)
+    text = pipeline.explain()
+    assert "Failures come first: of 2 requests, 1 failed. " in text
+    assert "Only 2 requests so far: too little to judge by." in text
     assert [stats.stages[name].items for name in ("first", "second")] == [4, 4]
     assert stats.service_time.total >= stats.stages["first"].service_time.total
 

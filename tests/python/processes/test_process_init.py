@@ -20,7 +20,7 @@ from service_streamer import (
     Streamer,
     WorkerInitError,
 )
-from service_streamer._errors import WorkerTraceback
+from service_streamer._base.errors import WorkerTraceback
 from service_streamer._processes import pool
 
 pytestmark = pytest.mark.slow

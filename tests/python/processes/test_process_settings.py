@@ -12,7 +12,7 @@ from scripts import SUPPORT
 from thread_models import double
 
 from service_streamer import ManagedModel, SerializationError, Streamer, ThreadedStreamer
-from service_streamer._model import check_model, pack
+from service_streamer._models.model import check_model, pack
 
 EMPTY = inspect.Parameter.empty
 
@@ -139,7 +139,7 @@ def test_a_function_and_a_class_travel_by_their_names():
 
 @pytest.fixture
 def _no_cloudpickle(monkeypatch):
-    for name in ("cloudpickle", "service_streamer._session_model"):
+    for name in ("cloudpickle", "service_streamer._models.session_model"):
         monkeypatch.setitem(sys.modules, name, None)
 
 

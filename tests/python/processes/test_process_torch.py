@@ -213,11 +213,11 @@ def test_every_view_of_a_tensor_is_an_output(streamers, torch, output):
 
 def test_every_view_of_a_tensor_travels_over_ray(torch):
     pytest.importorskip("ray")
-    from service_streamer._ray.payloads import Loader, Store
+    from service_streamer._ray.payloads import PayloadReader, Store
 
     for n in (0, 1, 2):
         for name, each in views(torch, n).items():
-            got = Loader([]).load(Store().pack(each))
+            got = PayloadReader([]).load(Store().pack(each))
             assert torch.equal(got.to_dense(), each.to_dense()), (name, n)
 
 
@@ -295,6 +295,17 @@ def test_tensors_that_the_model_fills_again_are_copied_and_no_others(torch, outp
                 start, size = made[-2]
                 inside = start <= torch.as_tensor(got[-1]).data_ptr() < start + 2 * size
                 assert not name.startswith("fresh") or inside, (name, n)
+
+
+def test_the_threads_of_torch_in_a_worker_are_counted(process_streamers, torch):
+    module = torch.nn.ReLU()
+    streamer = process_streamers(
+        lambda batch: list(module(torch.stack(batch))), worker_num=2, threads_per_worker=3
+    )
+    streamer.wait_ready(LONG)
+    stats = streamer.stats()
+    assert [worker.intra_op_threads for worker in stats.worker_processes] == [3, 3]
+    assert stats.intra_op_threads == 3
 
 
 # ------------------------------------------------- tensors that are in shared memory before

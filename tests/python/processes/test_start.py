@@ -182,9 +182,9 @@ import errno, os, sys
 sys.path.insert(0, sys.argv[1])
 import pytest
 from process_models import double
-from service_streamer._model import check_model, pack
+from service_streamer._models.model import check_model, pack
 from service_streamer._placement.places import Placement
-from service_streamer._processes.start import Starter, Version
+from service_streamer._processes.start import ModelVersion, Starter
 
 pids = []
 
@@ -199,7 +199,7 @@ if __name__ == "__main__":
     open_files = []
     for _ in range(2):  # with the first a forkserver starts
         with pytest.raises(OSError, match="Too many open files"):
-            start(0, 1, 8, Version(model, pack(model)))
+            start(0, 1, 8, ModelVersion(model, pack(model)))
         open_files.append(os.listdir("/proc/self/fd"))
     assert open_files[1] == open_files[0]
     assert len(pids) == 2

@@ -5,9 +5,9 @@ from fake_supervisor import NEW, OLD
 from waits import LONG
 
 from service_streamer import WorkerInitError
-from service_streamer._model import Model
+from service_streamer._models.model import Model
 from service_streamer._processes import pool, slots
-from service_streamer._processes.start import Version
+from service_streamer._processes.start import ModelVersion
 
 pytest_plugins = ["supervisor_fixtures"]
 
@@ -198,7 +198,7 @@ def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
 def test_restarts_asked_for_together_follow_each_other(fakes):
     fake = fakes(1)
     fake.ready(0)
-    first, second = roll(fake), roll(fake, Version(Model("newest"), b""))
+    first, second = roll(fake), roll(fake, ModelVersion(Model("newest"), b""))
     fake.ready(1)
     assert (first.done, second.done) == (True, False)
     fake.ready(2)

@@ -1,5 +1,9 @@
 """gRPC: what is refused, and how calls end early."""
 
+import asyncio
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from thread_models import Gate, double
@@ -204,6 +208,48 @@ def test_a_client_that_goes_away_cancels_its_calls(busy, gate):
         eventually(lambda: busy.queued() == 1)
     assert call.code() == grpc.StatusCode.CANCELLED
     check_seen(busy, gate, 3)
+
+
+class Gone:
+    """The context of a call whose client has just gone, which gRPC does not know yet."""
+
+    def invocation_metadata(self):
+        return ()
+
+    def time_remaining(self):
+        return None
+
+    async def abort(self, *status):
+        raise grpc.aio.InternalError("execute_batch")
+
+    write = abort
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("ModelInfer", "nope"), ("ModelStreamInfer", "nope"), ("ModelStreamInfer", "any")],
+)
+def test_a_call_whose_client_has_just_gone_is_cancelled_without_a_word(
+    grpc_servers, caplog, name, model
+):
+    from service_streamer.server._access import Access
+    from service_streamer.server._counts import Counts
+    from service_streamer.server._grpc.calls import handlers
+    from service_streamer.server._grpc.inference import Inference
+
+    server = grpc_servers(MODELS)
+    methods, kind = Inference(server.service).methods, "inference.GRPCInferenceService"
+    found = handlers(kind, methods, Counts(), Access("open"), lambda: "", asyncio.sleep)
+    method = found.service(SimpleNamespace(method=f"/{kind}/{name}", invocation_metadata=()))
+    data = request(model).SerializeToString()
+
+    async def stream():
+        yield data
+
+    call = method.unary_unary or method.stream_stream
+    with pytest.raises(CancelledError):
+        server.run(call(data if name == "ModelInfer" else stream(), Gone()))
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def test_a_full_queue_tells_when_to_try_again(busy):

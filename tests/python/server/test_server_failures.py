@@ -11,8 +11,8 @@ from http_servers import App
 from server_protocols import V2, Failed, InEvents, InGrpcStream, InTfServing
 
 from service_streamer import QueueFull, SerializationError, StreamerError, WorkerLost
-from service_streamer._future import run_callback
-from service_streamer._messages import describe, text_of
+from service_streamer._base.messages import describe, text_of
+from service_streamer._engine.future import run_callback
 from service_streamer._processes.init_failure import InitFailure
 from service_streamer.hub import ModelSpec
 from service_streamer.server import InvalidInput

@@ -7,7 +7,7 @@ from step_models import Choosy, Countdown, down
 from waits import LONG, eventually
 
 from service_streamer import QueueFull, RequestTimeout, StreamerClosed
-from service_streamer._steps import sequence
+from service_streamer._models.steps import sequence
 
 pytest_plugins = ["step_fixtures"]
 

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from service_streamer import QueueFull, WorkerLost, _request_context
+from service_streamer import QueueFull, WorkerLost
+from service_streamer._base import request_context
 from service_streamer._streams import inbox as inboxes
 from service_streamer._streams import writer as writers
 from service_streamer._streams.hub import Address, this_hub
@@ -129,19 +130,19 @@ def test_an_unknown_reader_is_no_error():
 @pytest.mark.parametrize("trace", [None, b"00-trace", b"00-trace\nvendor=state"])
 @pytest.mark.parametrize("reader", [None, b"secret 1 64 "])
 def test_a_context_has_a_trace_and_a_reader(trace, reader):
-    packed = _request_context.join(trace, reader)
+    packed = request_context.join(trace, reader)
     if packed is None:
         assert (trace, reader) == (None, None)
     else:
-        assert _request_context.trace_of(packed) == trace
-        assert _request_context.reader_of(packed) == reader
+        assert request_context.trace_of(packed) == trace
+        assert request_context.reader_of(packed) == reader
 
 
 def test_a_long_trace_state_does_not_travel():
     trace = b"00-trace\nvendor=" + b"x" * 1000
-    packed = _request_context.join(trace, b"secret 1 64 ")
-    assert _request_context.trace_of(packed) == b"00-trace"
-    assert _request_context.reader_of(packed) == b"secret 1 64 "
+    packed = request_context.join(trace, b"secret 1 64 ")
+    assert request_context.trace_of(packed) == b"00-trace"
+    assert request_context.reader_of(packed) == b"secret 1 64 "
 
 
 def test_pieces_that_do_not_arrive_are_lost(inbox, monkeypatch):

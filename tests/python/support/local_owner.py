@@ -8,7 +8,7 @@ import types
 
 from ray.exceptions import ActorUnavailableError, GetTimeoutError
 
-from service_streamer._options import Options
+from service_streamer._base.options import Options
 from service_streamer._ray.owner import actor as owner
 from service_streamer._ray.owner.answers import held_until_flush
 from service_streamer._ray.settings import RaySettings

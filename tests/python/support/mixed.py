@@ -24,8 +24,8 @@ from residue import LONG, Residue
 from tasks import children
 
 from service_streamer import Streamer, ThreadedStreamer
+from service_streamer._models.steps import sequence
 from service_streamer._processes import slots
-from service_streamer._steps import sequence
 from service_streamer._streams import writer
 from service_streamer._streams.hub import this_hub
 

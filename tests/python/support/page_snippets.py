@@ -25,8 +25,8 @@ from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
 from waits import LONG
 
-from service_streamer import _lifecycle
-from service_streamer._streamer import BaseStreamer
+from service_streamer._engine import lifecycle
+from service_streamer._streamers.streamer import BaseStreamer
 from service_streamer.hub._loading.loader import Loader
 
 try:
@@ -207,11 +207,11 @@ class Page:
 @contextlib.contextmanager
 def closed_streamers():
     """Close the streamers and the models of hubs that were made in the block."""
-    before = set(_lifecycle._streamers)
+    before = set(lifecycle._streamers)
     try:
         yield
     finally:
-        for each in set(_lifecycle._streamers) - before:
+        for each in set(lifecycle._streamers) - before:
             if isinstance(each, (BaseStreamer, Loader)):
                 each.close(False, LONG)
 

@@ -3,7 +3,8 @@
 import socket
 import threading
 
-from service_streamer import Future, _core, _serving
+from service_streamer import Future, _core
+from service_streamer._models import serving
 
 LONG = 30
 NO_PID = 2**22 + 1  # larger than any: nothing may be killed here
@@ -55,8 +56,8 @@ class RemoteEngine(Asks):
         link = _core.WorkerLink(fd, self._output_batch, self._inline)
         assert link.receive_setup() == b"setup"
         link.send_ready('{"pid": 1}')
-        while (left := link.run_batches(self._predict, _serving.is_logged)) is not None:
-            _serving.serve(*left, self._predict, budget=8)
+        while (left := link.run_batches(self._predict, serving.is_logged)) is not None:
+            serving.serve(*left, self._predict, budget=8)
             del left
 
 

@@ -1,6 +1,6 @@
 """The text of a message that has an entry on the page."""
 
-from service_streamer._messages import PAGE
+from service_streamer._base.messages import PAGE
 
 
 def told(text, anchor):

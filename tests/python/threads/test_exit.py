@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from scripts import EVENT, MAKE
+from scripts import ALONE, EVENT, MAKE
 
 pytestmark = pytest.mark.every_python
 
@@ -13,6 +13,7 @@ IN_TIME = 100  # s
 
 PRELUDE = (
     EVENT
+    + ALONE
     + """
 import signal, sys, threading, time
 from service_streamer import *
@@ -75,6 +76,13 @@ streamer = make(half_a_second, 2)
 for i in range(50): daemon(streamer.predict, [i])
 future = streamer.submit([1])
 for i in range(10): daemon(future.result)
+entered.wait()
+""",
+    "lone daemon caller": """
+streamer = make(half_a_second, 2)
+streamer.wait_ready()
+wait_to_be_alone()
+daemon(streamer.predict, [1])
 entered.wait()
 """,
     "daemon callers under load": """
@@ -151,6 +159,9 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
     assert done.timing < IN_TIME  # it is 1 to 2 s on a quiet machine
 
 
+GIVE_UP_SOON = "from service_streamer._engine import lifecycle; lifecycle.EXIT_WAIT = 0.5"
+
+
 @pytest.mark.parametrize(
     "callers",
     [
@@ -163,7 +174,7 @@ def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
 def test_a_model_that_does_not_return_is_given_up(run, callers):
     code = f"streamer = make(stuck, 8)\n{callers}\nentered.wait()\n"
     if callers != "streamer.submit([1])":  # one of them waits for the default, 4 s
-        code = "from service_streamer import _lifecycle\n_lifecycle.EXIT_WAIT = 0.5\n" + code
+        code = f"{GIVE_UP_SOON}\n{code}"
     done = run(code, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -173,8 +184,8 @@ def test_a_model_that_does_not_return_is_given_up(run, callers):
 def test_a_running_batch_may_end_and_queued_work_does_not_start(run):
     done = run(
         """
-from service_streamer import _lifecycle
-_lifecycle.EXIT_WAIT = 60  # the batch is not given up on a busy machine
+from service_streamer._engine import lifecycle
+lifecycle.EXIT_WAIT = 60  # the batch is not given up on a busy machine
 refused = Event()
 
 def predict(batch):

@@ -6,12 +6,13 @@ A ThreadedStreamer has a worker of its own there; a Streamer becomes a client of
 import textwrap
 
 import pytest
-from scripts import EVENT, MAKE
+from scripts import ALONE, EVENT, MAKE
 
 pytestmark = [pytest.mark.every_python, pytest.mark.slow]
 
 PRELUDE = (
     EVENT
+    + ALONE
     + """
 import sys, threading, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads: that is what is tested
@@ -113,6 +114,41 @@ def test_fork_while_a_batch_is_running(script):
         wait(pid)
         assert running.result(30) == ["hold"]
         assert queued.result(30) == ["queued"]
+        """
+    )
+
+
+def test_fork_while_a_lone_caller_waits(script):
+    script(
+        """
+        entered, go = Event(), Event()
+
+        def predict(batch):
+            entered.set()
+            go.wait()
+            return batch
+
+        streamer = make(predict, 8)
+        streamer.wait_ready()
+        wait_to_be_alone()
+        outputs = []
+        caller = threading.Thread(target=lambda: outputs.append(streamer.predict(["held"])))
+        caller.start()
+        entered.wait()
+
+        def use():
+            with make(double, 8) as own:
+                own.wait_ready()
+                wait_to_be_alone()
+                assert own.predict([1]) == [2]
+            go.set()
+            assert streamer.predict([1]) == [1]
+
+        wait(in_child(use))
+        caller.join(30)
+        assert outputs == [["held"]]
+        wait_to_be_alone()
+        assert streamer.predict([2]) == [2]
         """
     )
 

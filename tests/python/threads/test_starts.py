@@ -14,8 +14,11 @@ from starts import fails, interrupted_after, interrupted_before, start_by
 from thread_models import double
 from waits import LONG, eventually
 
-from service_streamer import StreamerClosed, ThreadedStreamer, _lifecycle, _native, _options
+from service_streamer import StreamerClosed, ThreadedStreamer
+from service_streamer._base import options
+from service_streamer._engine import lifecycle
 from service_streamer._processes import descriptors
+from service_streamer._threads import native
 from service_streamer._waiting.threads import NativeThread, is_patched
 
 pytestmark = pytest.mark.every_python
@@ -203,10 +206,10 @@ def test_the_timer_of_native_workers(monkeypatch, threads, way, started):
 
     source = types.SimpleNamespace(workers=1, capsule=lambda: None)
     with monkeypatch.context() as patch:
-        patch.setattr(_native, "make_engine", NativeEngine)
-        patch.setattr(_native._core, "NativeWorkers", NoWorkers)
-        backend = _native.NativeWorkers(source, _options.Options(batch_size=8))
-    _lifecycle._backends.pop(backend, None)
+        patch.setattr(native, "make_engine", NativeEngine)
+        patch.setattr(native._core, "NativeWorkers", NoWorkers)
+        backend = native.NativeWorkers(source, options.Options(batch_size=8))
+    lifecycle._backends.pop(backend, None)
     backend.engine.backend = backend
     start_by(way, monkeypatch, "service-streamer-timer")
     with pytest.raises((KeyboardInterrupt, RuntimeError)):

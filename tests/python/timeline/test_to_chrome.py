@@ -5,9 +5,9 @@ import traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service_streamer._timeline import to_chrome
-from service_streamer._timeline._chrome import _micros
-from service_streamer._timeline._events import Kind
+from service_streamer._streamers.timeline import to_chrome
+from service_streamer._streamers.timeline.chrome import _micros
+from service_streamer._streamers.timeline.events import Kind
 
 
 def trace(*events, **options):

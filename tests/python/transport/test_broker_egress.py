@@ -8,14 +8,8 @@ from broker_bodies import PLENTY, Client, answer_to, items_of
 from remote import make_engine
 from waits import LONG, eventually
 
-from service_streamer import (
-    CancelledError,
-    RequestTimeout,
-    StreamerClosed,
-    WorkerLost,
-    _core,
-    _pickle,
-)
+from service_streamer import CancelledError, RequestTimeout, StreamerClosed, WorkerLost, _core
+from service_streamer._engine import pickling
 
 
 @pytest.fixture
@@ -77,7 +71,7 @@ def test_requests_can_be_failed_and_lost(client):
     one = client()
     failed, lost, kept = one.submit([1]), one.submit([2]), one.submit([3])
     ids = [chunk[0] for chunk in one.take()]
-    one.egress.fail(ids[0], pickle.dumps(_pickle.pack_error(OSError(28, "no space"))))
+    one.egress.fail(ids[0], pickle.dumps(pickling.pack_error(OSError(28, "no space"))))
     one.egress.lose([ids[1], 99], "the broker was emptied")
     one.egress.fail(id=99, error=b"")
     with pytest.raises(OSError, match="no space"):

@@ -5,7 +5,8 @@ from broker_bodies import Carrier, Client
 from remote import LONG, RelayClient, RemoteEngine
 from thread_models import double
 
-from service_streamer import ThreadedStreamer, _serving
+from service_streamer import ThreadedStreamer
+from service_streamer._models import serving
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -46,13 +47,13 @@ def engines(way):
 def runs(monkeypatch):
     """The runs of the model that Python code has started: items, contexts, reason and age."""
     runs = []
-    run = _serving.run
+    run = serving.run
 
     def noted(batch, predict, *rest):
         runs.append((batch.items, batch.contexts, batch.reason, batch.age))
         return run(batch, predict, *rest)
 
-    monkeypatch.setattr(_serving, "run", noted)
+    monkeypatch.setattr(serving, "run", noted)
     return runs
 
 

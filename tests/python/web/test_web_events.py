@@ -223,18 +223,18 @@ def test_a_forked_child_has_readers_of_its_own(child):
         sys.path.insert(0, {SUPPORT!r})
         from thread_models import double
         from service_streamer import ThreadedStreamer
-        from service_streamer.web._broadcaster import Reader
+        from service_streamer.web._broadcaster import EventReader
         from service_streamer.web._site import Site
 
         def read():
             woken = threading.Event()
-            with Reader(site.broadcaster, woken.set) as reader:
+            with EventReader(site.broadcaster, woken.set) as reader:
                 assert woken.wait({LONG})
                 return reader.take()
 
         with ThreadedStreamer(double, 8) as streamer:
             site = Site(streamer, None, None, 1)
-            with Reader(site.broadcaster, lambda: None):
+            with EventReader(site.broadcaster, lambda: None):
                 pid = os.fork()
                 if pid == 0:
                     os._exit(0 if read() else 1)

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Sequence
 
-from ..._statistics.explain import duration
+from ..._statistics.formats import duration
 from .results import Point, Results
 
 NEAR_BEST = 0.9  # of the highest throughput: the knee

@@ -16,7 +16,7 @@ from typing import Protocol
 from ..._processes.streamer import Streamer
 from .load import closed_loop, open_loop
 from .results import ModelTime, Point, Results, Window
-from .targets import AnyTarget, Target, one_line
+from .targets import AnyTarget, BenchTarget, one_line
 
 _MODEL_UNITS = 4  # of time, for the model alone
 _WORKER_UNITS = 4  # and for fewer workers
@@ -140,7 +140,7 @@ class _Measurement:
         """Measure the model alone: one caller with requests of growing size."""
         target, size = self._target, self._results.batch_size
         self._begin("the model alone")
-        if not isinstance(target, Target) or size is None:
+        if not isinstance(target, BenchTarget) or size is None:
             return
         largest = _MARGIN * size if target.is_own else size
         sizes = [n for n in (2**k for k in range(31)) if n < largest] + [largest]
@@ -162,7 +162,7 @@ class _Measurement:
             if target.is_own:
                 target.streamer.configure(batch_size=size)
 
-    def _measure_model(self, target: Target, size: int, seconds: float) -> None:
+    def _measure_model(self, target: BenchTarget, size: int, seconds: float) -> None:
         target.predict(size, self._left())
         before = target.stats()
         end = time.perf_counter() + seconds
@@ -180,7 +180,7 @@ class _Measurement:
         """Measure the best load of the closed loop again with fewer workers."""
         self._begin("fewer workers")
         target, workers = self._target, self._results.workers or 1
-        if not isinstance(target, Target) or not target.is_own or workers == 1:
+        if not isinstance(target, BenchTarget) or not target.is_own or workers == 1:
             return
         streamer = target.streamer
         if not isinstance(streamer, Streamer):

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import inf
 
 from ... import __version__
-from ..._statistics.explain import duration, size_rows
+from ..._statistics.explain import size_rows
+from ..._statistics.formats import duration
 from . import table
 from .advice import Advice, advise, knee, knee_sentence, limit_sentence
 from .plan import Plan

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 
-from ..._statistics.explain import duration
+from ..._statistics.formats import duration
 from .plan import Progress
 from .results import Interval, Point
 

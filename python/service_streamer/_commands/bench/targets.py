@@ -10,17 +10,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ... import _options
-from ..._errors import StreamerError
-from ..._messages import text_of
-from ..._model import check_model
-from ..._options_file import OptionsFile
+from ..._base import options
+from ..._base.errors import StreamerError
+from ..._base.messages import text_of
+from ..._base.options_file import OptionsFile
+from ..._models.model import check_model
 from ..._processes.streamer import Streamer
 from ..._redis.streamer import RedisStreamer
-from ..._statistics.explain import count
+from ..._statistics.formats import count
 from ..._statistics.stats import StreamerStats
-from ..._streamer import BaseStreamer
-from ..._threaded import ThreadedStreamer
+from ..._streamers.streamer import BaseStreamer
+from ..._threads.threaded import ThreadedStreamer
 from ..options import PLACEMENT, CommandError, find, flag
 from ..top.sources import is_broker
 
@@ -53,7 +53,7 @@ class Settings:
     """batch_size, max_latency, policy, options and, for workers, those of their processes"""
 
 
-class Target:
+class BenchTarget:
     """A streamer. The target of a URL is `HttpTarget`.
 
     Args:
@@ -199,7 +199,7 @@ class HttpError(Exception):
     """The server has answered with an error status."""
 
 
-AnyTarget = Target | HttpTarget
+AnyTarget = BenchTarget | HttpTarget
 
 
 def open_target(place: str, settings: Settings) -> AnyTarget:
@@ -215,7 +215,7 @@ def open_target(place: str, settings: Settings) -> AnyTarget:
     except Exception as error:  # of the user's module, too
         raise CommandError(f"{place}: {one_line(error)}") from None
     try:
-        if isinstance(target, Target) and settings.items is None:
+        if isinstance(target, BenchTarget) and settings.items is None:
             target.choose_items()
         with target.session() as call:
             call(settings.timeout)
@@ -242,12 +242,12 @@ def _open(place: str, settings: Settings) -> AnyTarget:
     if is_broker(place):
         secret = settings.secret
         streamer = RedisStreamer(place, settings.prefix, secret=secret)
-        return _connected(Target(place, streamer, settings, has_batches=False))
+        return _connected(BenchTarget(place, streamer, settings, has_batches=False))
     streamer = Streamer.connect(place)
-    return _connected(Target(place, streamer, settings))
+    return _connected(BenchTarget(place, streamer, settings))
 
 
-def _connected(target: Target) -> Target:
+def _connected(target: BenchTarget) -> BenchTarget:
     try:
         target.stats()  # raises at once if nothing listens
         target.streamer.wait_ready(CONNECT)
@@ -257,10 +257,10 @@ def _connected(target: Target) -> Target:
     return target
 
 
-def _open_model(place: str, settings: Settings) -> Target:
+def _open_model(place: str, settings: Settings) -> BenchTarget:
     source, given = find(place), settings.streamer
     size = {**OptionsFile.of(given.get("options")).values, **given}["batch_size"]
-    _options.count("batch_size", size)  # before the model is loaded
+    options.count("batch_size", size)  # before the model is loaded
     if settings.workers is None:
         if refused := [name for name in _OF_PROCESSES if name in given]:
             flags = ", ".join(map(flag, refused))
@@ -270,7 +270,7 @@ def _open_model(place: str, settings: Settings) -> Target:
             model = check_model(source, *(settings.model.get(name) for name in _MODEL_OPTIONS))
             predict = model.load(None, size)
         streamer: BaseStreamer = ThreadedStreamer(predict, **given)
-        return Target(f"{place} in a thread", streamer, settings, is_own=True)
+        return BenchTarget(f"{place} in a thread", streamer, settings, is_own=True)
     workers = settings.workers
     started = Streamer(source, **settings.model, **given, worker_num=workers)
     try:
@@ -278,7 +278,7 @@ def _open_model(place: str, settings: Settings) -> Target:
     except BaseException:
         started.close(drain=False, timeout=0)
         raise
-    return Target(f"{place} in {count(workers, 'worker')}", started, settings, is_own=True)
+    return BenchTarget(f"{place} in {count(workers, 'worker')}", started, settings, is_own=True)
 
 
 _MODEL_OPTIONS: Sequence[str] = ("model_init_args", "model_init_kwargs", "warmup")

@@ -9,8 +9,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..._errors import StreamerError
-from ..._messages import missing_package
+from ..._base.errors import StreamerError
+from ..._base.messages import missing_package
 from ..options import CommandError, new_parser
 from .sources import Source, open_source
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..._statistics.explain import age, count
+from ..._statistics.formats import age, count
 from ...hub._memory import shown
 from .parts import NARROW, table
 from .sources import PageStats

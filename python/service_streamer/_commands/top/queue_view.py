@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..._redis.explanation import is_silent, verdict
-from ..._statistics.explain import count, duration
+from ..._statistics.formats import count, duration
 from ..._statistics.parts import StreamStats
 from .parts import NARROW, bar, bar_width, line, table
 

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..._errors import StreamerError
+from ..._base.errors import StreamerError
 from ..._processes.streamer import Streamer
 from ..._statistics.parts import StreamStats
 from ..._statistics.stats import StreamerStats

@@ -5,9 +5,11 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..._statistics.explain import age, count, duration, settings, verdict
+from ..._statistics.explain import settings
+from ..._statistics.formats import age, count, duration
 from ..._statistics.parts import WorkerStats
 from ..._statistics.stats import OUTCOMES, RecentStats, StreamerStats
+from ..._statistics.verdict import verdict
 from .parts import NARROW, bar, bar_width, line, table
 
 _STYLES = {

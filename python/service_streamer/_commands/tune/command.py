@@ -8,7 +8,7 @@ import math
 import os
 from typing import Any
 
-from ..._messages import missing_package
+from ..._base.messages import missing_package
 from ..._placement.machine import cpu_count
 from ..options import CommandError, add_devices, new_parser
 from .trial import Job

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import __version__
 from ..._placement.machine import cpu_count
-from ..._statistics.explain import duration
+from ..._statistics.formats import duration
 from ...tune._file import text_of
 from ...tune._front import Measured
 from ...tune._space import Settings

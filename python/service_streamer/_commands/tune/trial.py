@@ -18,16 +18,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ... import _lifecycle
+from ..._engine import lifecycle
 from ..._processes.streamer import Streamer
-from ..._streamer import BaseStreamer
-from ..._threaded import ThreadedStreamer
+from ..._streamers.streamer import BaseStreamer
+from ..._threads.threaded import ThreadedStreamer
 from ...tune._rates import Point
 from ...tune._space import Settings
 from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
 from ..bench.results import percentile
+from ..bench.targets import BenchTarget, one_line
 from ..bench.targets import Settings as TargetSettings
-from ..bench.targets import Target, one_line
 from ..options import CommandError, find
 
 _WARM_UP = 0.25  # of the measured time
@@ -102,7 +102,7 @@ def _read(lines: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
     try:
-        _lifecycle.close_all()  # the command has ended, or needs the trial no more
+        lifecycle.close_all()  # the command has ended, or needs the trial no more
     finally:
         os._exit(0)
 
@@ -118,7 +118,7 @@ class _Trial:
         except BaseException:
             streamer.close(drain=False, timeout=0)
             raise
-        self._target = Target(
+        self._target = BenchTarget(
             "", streamer, TargetSettings(items, job.items_per_request, job.timeout)
         )
         self._clients = 2 * settings.batch_size * settings.worker_num // job.items_per_request

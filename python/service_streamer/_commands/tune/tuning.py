@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ..._placement.machine import cpu_count, usable_cores
-from ..._statistics.explain import duration
+from ..._statistics.formats import duration
 from ...tune._file import hash_of, write
 from ...tune._front import Measured, measured, pareto_front
 from ...tune._journal import JournalError, open_journal, remove_journal

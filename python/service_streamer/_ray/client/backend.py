@@ -12,12 +12,12 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
-from ... import _lifecycle
-from ..._backend import join_in_background, make_engine, weakly
-from ..._errors import ClusterError, StreamerClosed, StreamerError
-from ..._messages import closed, see
-from ..._options import Options
-from ..._pickle import unpack_error
+from ..._base.errors import ClusterError, StreamerClosed, StreamerError
+from ..._base.messages import closed, see
+from ..._base.options import Options
+from ..._engine import lifecycle
+from ..._engine.backend import join_in_background, make_engine, weakly
+from ..._engine.pickling import unpack_error
 from ..._waiting import callbacks
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import NativeThread
@@ -35,7 +35,7 @@ REACH = 2.0  # s, at least, for the owner to answer at close
 @functools.cache
 def _close_before_ray() -> None:
     """Close all clients at exit, before Ray shuts down: the hook of Ray is registered already."""
-    atexit.register(_lifecycle.close_some, RayClient)
+    atexit.register(lifecycle.close_some, RayClient)
 
 
 class RayClient:
@@ -83,7 +83,7 @@ class RayClient:
         self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
         self._drains = True
         self._closed_owner = False
-        _lifecycle.watch_backend(self)
+        lifecycle.watch_backend(self)
         _close_before_ray()
 
     # ---------------------------------------------------------------- as any backend

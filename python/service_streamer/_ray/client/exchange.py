@@ -31,15 +31,15 @@ from ray.exceptions import (
 )
 
 from ... import _core
-from ..._errors import SerializationError, StreamerClosed, WorkerLost
-from ..._messages import closed, describe
-from ..._pickle import unpack_error
+from ..._base.errors import SerializationError, StreamerClosed, WorkerLost
+from ..._base.messages import closed, describe
+from ..._engine.pickling import unpack_error
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread, original
 from ..owner.actor import PARK
-from ..payloads import Loader
+from ..payloads import PayloadReader
 from .outgoing import PACK, Outgoing
-from .sent import OpenRequests, Sent
+from .sent import OpenRequests, SentRequest
 
 _logger = logging.getLogger("service_streamer")
 
@@ -100,7 +100,7 @@ class Exchange:
         self.ending = True
         self.changed.notify()
 
-    def cancel(self, sent: Sent) -> None:
+    def cancel(self, sent: SentRequest) -> None:
         """Note that the caller does not wait any more. Does nothing if it has its answer."""
         if sent.number in self._open:
             self._unwanted.append(sent.number)
@@ -197,7 +197,7 @@ class Exchange:
     def _deliver(self, answers: bytes, refs: list[Any]) -> list[int]:
         """End requests, and return their numbers: the owner may forget them."""
         every = pickle.loads(answers)
-        loader = Loader(refs)
+        loader = PayloadReader(refs)
         for number, outputs, failure in every:
             sent = self._open.take_out(number)
             if sent is None:
@@ -216,7 +216,7 @@ class Exchange:
         self.changed.notify()
         return [number for number, *_ in every]
 
-    def _renew(self, sent: Sent, error: ObjectLostError) -> None:
+    def _renew(self, sent: SentRequest, error: ObjectLostError) -> None:
         """Let an answered request run again, as a new one: its outputs are lost."""
         if sent.renewals >= self._retries:
             sent.fail(WorkerLost(f"the outputs of the request were lost: {error}"))

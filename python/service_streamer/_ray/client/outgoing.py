@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ... import _core
-from ..._errors import SerializationError
-from ..._pickle import refuse_item
+from ..._base.errors import SerializationError
+from ..._engine.pickling import refuse_item
 from ..payloads import Store
-from .sent import Sent
+from .sent import SentRequest
 
 PACK = 1024  # most items in one call of the owner
 PACK_BYTES = 32 << 20  # most bytes of large items in one call, unless one item has more
@@ -24,14 +24,14 @@ class Outgoing:
 
     def __init__(self, engine: _core.Engine) -> None:
         self._engine = engine
-        self._partial: list[Sent] = []  # requests of which items are missing
+        self._partial: list[SentRequest] = []  # requests of which items are missing
 
-    def packs(self, first: _core.Batch) -> Iterator[list[Sent]]:
+    def packs(self, first: _core.Batch) -> Iterator[list[SentRequest]]:
         """Take what waits, and yield requests for a call each. Their items become payloads.
 
         A request that cannot be pickled or stored fails, and is not among them.
         """
-        sents: list[Sent] = []
+        sents: list[SentRequest] = []
         packed: list[list[bytes | int]] = []
         store = Store()
         for sent in self._gather(first):
@@ -48,13 +48,13 @@ class Outgoing:
         if sents:
             yield from _stored(sents, packed, store)
 
-    def _gather(self, first: _core.Batch) -> list[Sent]:
+    def _gather(self, first: _core.Batch) -> list[SentRequest]:
         """Take what waits, and return the requests that are complete."""
-        gathered: list[Sent] = []
+        gathered: list[SentRequest] = []
         batch: Any = first
         taken = 0
         while batch:
-            sent: Sent = batch.items[0]
+            sent: SentRequest = batch.items[0]
             if not sent.batches:
                 self._partial.append(sent)
             sent.batches.append(batch)
@@ -70,8 +70,8 @@ class Outgoing:
 
 
 def _stored(
-    sents: list[Sent], packed: list[list[bytes | int]], store: Store
-) -> Iterator[list[Sent]]:
+    sents: list[SentRequest], packed: list[list[bytes | int]], store: Store
+) -> Iterator[list[SentRequest]]:
     try:
         ref = store.put()
     except Exception as error:

@@ -16,15 +16,15 @@ from typing import Any
 from ray import ObjectRef
 
 from ... import _core
-from ..._errors import SerializationError, StreamerClosed
-from ..._future import Future
-from ..._messages import describe
-from ..._options import Options
+from ..._base.errors import SerializationError, StreamerClosed
+from ..._base.messages import describe
+from ..._base.options import Options
+from ..._engine.future import Future
 from ..._waiting.threads import original
 from ..payloads import Packed, to_message
 
 
-class Sent:
+class SentRequest:
     """One request of this client: what it carries, and where its outputs go."""
 
     __slots__ = (
@@ -95,13 +95,13 @@ class OpenRequests:
         self.items = 0
         """how many items they have"""
         self._numbers = itertools.count(1)
-        self._all: dict[int, Sent] = {}
+        self._all: dict[int, SentRequest] = {}
         self._lock = original("_thread", "allocate_lock")()
 
     def __contains__(self, number: int) -> bool:
         return number in self._all
 
-    def get(self, number: int) -> Sent | None:
+    def get(self, number: int) -> SentRequest | None:
         """Return the request with that number, if it is open."""
         return self._all.get(number)
 
@@ -109,7 +109,7 @@ class OpenRequests:
         """Return the numbers in the order of `add`."""
         return list(self._all)
 
-    def add(self, sent: Sent) -> int:
+    def add(self, sent: SentRequest) -> int:
         """Give a request a number, and return it."""
         sent.number = next(self._numbers)
         with self._lock:
@@ -117,7 +117,7 @@ class OpenRequests:
             self.items += len(sent.items)
         return sent.number
 
-    def take_out(self, number: int) -> Sent | None:
+    def take_out(self, number: int) -> SentRequest | None:
         """Remove the request with that number. None: it is not open."""
         with self._lock:
             sent = self._all.pop(number, None)
@@ -183,7 +183,7 @@ class SentFuture(Future[Any]):
 
 
 class Submissions:
-    """The engine of a client as its streamer sees it: turns what callers submit into `Sent`.
+    """The engine of a client as its streamer sees it: turns what callers submit into `SentRequest`.
 
     Args:
         engine: of the client.
@@ -192,7 +192,7 @@ class Submissions:
     """
 
     def __init__(
-        self, engine: _core.Engine, options: Options, cancel: Callable[[Sent], None]
+        self, engine: _core.Engine, options: Options, cancel: Callable[[SentRequest], None]
     ) -> None:
         self._engine = engine
         self._grouping = options.grouping
@@ -239,7 +239,7 @@ class Submissions:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def _watched(self, future: Any, sents: list[Sent]) -> Any:
+    def _watched(self, future: Any, sents: list[SentRequest]) -> Any:
         if sents:
             future.add_done_callback(lambda _: self._cancel(sents[0]))
         return future
@@ -251,7 +251,7 @@ class Submissions:
         priority: int,
         tenant: str | None,
         context: bytes | None,
-    ) -> list[Sent]:
+    ) -> list[SentRequest]:
         items = _core.item_list(batch)
         grouping = self._grouping
         traits = None if grouping is None else grouping.traits_of(items)
@@ -259,4 +259,4 @@ class Submissions:
         numeric = isinstance(timeout, int | float)
         deadline = time.monotonic() + timeout if numeric else None  # type: ignore[operator]
         rank = operator.index(priority)
-        return [Sent(items, traits, deadline, rank, tenant, context)] * len(items)
+        return [SentRequest(items, traits, deadline, rank, tenant, context)] * len(items)

@@ -17,12 +17,12 @@ from typing import Any
 
 from ray import ObjectRef
 
-from ..._backend import make_engine
-from ..._errors import StreamerClosed
-from ..._messages import closed
-from ..._options import Options
+from ..._base.errors import StreamerClosed
+from ..._base.messages import closed
+from ..._base.options import Options
+from ..._engine.backend import make_engine
 from ..._waiting.threads import NativeThread
-from ..calls import Piece, pack
+from ..calls import QueuedItem, pack
 from ..payloads import Packed, from_message
 from ..settings import RaySettings
 from .answers import Answers, Message
@@ -48,7 +48,7 @@ class Owner:
     Args:
         packed: the pickled model.
         name: of the model.
-        options: of the engine; items are `Piece` objects.
+        options: of the engine; items are `QueuedItem` objects.
         output_batch: callers get slices of what the model returns.
         settings: of the replicas.
     """
@@ -222,7 +222,7 @@ class Owner:
         keys, weights = traits or ([0] * len(packed), [1.0] * len(packed))
         payloads = from_message(packed, refs)
         pieces = [
-            Piece(payload, answers.number, key, weight)
+            QueuedItem(payload, answers.number, key, weight)
             for payload, key, weight in zip(payloads, keys, weights, strict=True)
         ]
         limit = None if left is None else max(0.0, left)

@@ -17,10 +17,10 @@ from typing import Any
 from ray.exceptions import GetTimeoutError
 
 from ... import _core
-from ..._errors import WorkerLost
-from ..._model_errors import NotRun
-from ..._options import Options
-from ..._serving import serve
+from ..._base.errors import WorkerLost
+from ..._base.model_errors import NotRun
+from ..._base.options import Options
+from ..._models.serving import serve
 from ..._waiting.threads import NativeThread, original
 from ..calls import Gone, call
 from ..replicas.log import Log

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from typing import Any
 
-from ..._messages import describe
+from ..._base.messages import describe
 from ..._processes.init_failure import InitFailure
 
 _logger = logging.getLogger("service_streamer")

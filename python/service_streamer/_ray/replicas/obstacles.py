@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..._errors import ClusterError, WorkerInitError
-from ..._messages import see
+from ..._base.errors import ClusterError, WorkerInitError
+from ..._base.messages import see
 from ..._processes.init_failure import InitFailure
 from .log import Log
 from .member import Member

@@ -14,14 +14,14 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayError
 
-from ... import _lifecycle
-from ..._errors import OutputSizeMismatch, WorkerLost
-from ..._model_errors import detached
-from ..._outputs import cut, rows
-from ..._pickle import as_array, pack_error, refuse_input, refuse_output
+from ..._base.errors import OutputSizeMismatch, WorkerLost
+from ..._base.model_errors import detached
+from ..._engine import lifecycle
+from ..._engine.outputs import cut, rows
+from ..._engine.pickling import as_array, pack_error, refuse_input, refuse_output
+from ..._models.serving import flush_spans
 from ..._processes.init_failure import InitFailure
-from ..._serving import flush_spans
-from ..payloads import Loader, Packed, Store
+from ..payloads import Packed, PayloadReader, Store
 from ..settings import RaySettings
 
 Answer = tuple[bytes, list["ObjectRef[Any]"]]
@@ -76,7 +76,7 @@ class Replica:
     @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """Close what the model has opened, before this process ends."""
-        _lifecycle.close_all()
+        lifecycle.close_all()
         flush_spans()
         self._ended.set()
 
@@ -92,7 +92,7 @@ class Replica:
             the model)``. An output is what a `Payload` is in a message, or a packed error, a list.
         """
         packed, clients = pickle.loads(message)
-        loader = Loader(refs)
+        loader = PayloadReader(refs)
         outputs: list[Any] = [None] * len(packed)
         items, places = [], []
         for place, each in enumerate(packed):

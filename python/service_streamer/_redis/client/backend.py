@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ... import _core, _lifecycle
-from ..._backend import join_in_background, make_engine, weakly
-from ..._errors import BrokerError, StreamerClosed
-from ..._options import Options
+from ... import _core
+from ..._base.errors import BrokerError, StreamerClosed
+from ..._base.options import Options
+from ..._engine import lifecycle
+from ..._engine.backend import join_in_background, make_engine, weakly
 from ..._statistics.parts import StreamStats
 from ..._waiting import callbacks, threads
 from ..._waiting.backoff import Backoff
@@ -20,7 +21,7 @@ from ..._waiting.timeouts import countdown
 from .. import queue_stats
 from ..protocol import Signer
 from ..shards import open_shards, reader_address, shard_number
-from .reader import Reader
+from .reader import ReplyReader
 from .sender import Sender
 from .session import Session
 from .streams import StreamClient
@@ -45,7 +46,7 @@ class RedisOptions:
 class _Threads(NamedTuple):
     session: Session
     sender: Sender
-    reader: Reader
+    reader: ReplyReader
     sending: threads.NativeThread
     reading: threads.NativeThread
 
@@ -89,7 +90,7 @@ class RedisClient:
         self._egress: _core.BrokerEgress | None = None  # created once, even if _start fails later
         self._pair: _Threads | None = None
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        _lifecycle.watch_backend(self)
+        lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)
@@ -190,7 +191,7 @@ class RedisClient:
 
     def _make_threads(self, egress: _core.BrokerEgress) -> _Threads:
         session = Session(egress, self._broker, self._keys, self._signer, self.client_id)
-        reader = Reader(session, self._streams)
+        reader = ReplyReader(session, self._streams)
         sender = Sender(session, self._max_queue, reader.announce)
 
         def send() -> None:
@@ -211,7 +212,7 @@ class RedisClient:
         pair = [] if self._pair is None else [self._pair.sending, self._pair.reading]
         return [*pair, self._streams.poster.thread, self._timer]
 
-    def _with_cleanup(self, run: Callable[[], None], reader: Reader) -> Callable[[], None]:
+    def _with_cleanup(self, run: Callable[[], None], reader: ReplyReader) -> Callable[[], None]:
         """Return `run` with a cleanup: when it ends, all open requests end."""
         engine = self.engine
 

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from ..._waiting import threads
 from ..._waiting.backoff import Backoff
 from ..protocol import (
@@ -31,7 +31,7 @@ TRIM_BYTES = 2**16  # bytes read, after which the stream is trimmed while there 
 _logger = logging.getLogger("service_streamer")
 
 
-class Reader:
+class ReplyReader:
     """Reads the reply stream of the client. One thread calls `run`.
 
     It reads on from the last entry it has received, so a reply that is lost on a broken connection

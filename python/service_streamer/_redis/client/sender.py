@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from ... import _core
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from ..._waiting.backoff import Backoff
 from ..connection.broker import Command, ResponseError
 from ..keys import RequestStream, entry_time

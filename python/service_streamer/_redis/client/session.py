@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ... import _core
-from ..._errors import BrokerError
-from ..._pickle import pack_error
+from ..._base.errors import BrokerError
+from ..._engine.pickling import pack_error
 from ..._waiting.threads import original
 from ..connection.broker import Broker
 from ..keys import entry_time

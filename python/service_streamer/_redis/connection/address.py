@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from ..._messages import wrong_option
+from ..._base.messages import wrong_option
 from .raw_connections import native_class
 
 PORTS = {"redis": 6379, "sentinel": 26379, "cluster": 6379}

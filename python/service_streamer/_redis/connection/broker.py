@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..._errors import BrokerError
-from ..._messages import missing_package
+from ..._base.errors import BrokerError
+from ..._base.messages import missing_package
 
 try:
     from redis.exceptions import ReadOnlyError

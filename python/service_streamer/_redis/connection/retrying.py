@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from redis.exceptions import ResponseError
 
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, original
 from .broker import Broker, Connection

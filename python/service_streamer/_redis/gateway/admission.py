@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import _core
-from ..._request_context import LONGEST, READER
+from ..._base.request_context import LONGEST, READER
 from ..._waiting.threads import original
 from .. import protocol
 from ..connection.broker import Connection

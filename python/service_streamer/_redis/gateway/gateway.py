@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from ... import _lifecycle
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
+from ..._engine import lifecycle
 from ..._processes.owner import Processes
 from ..._waiting.signals import SignalWaiter
 from ..._waiting.threads import original
@@ -92,7 +92,7 @@ class Gateway:
 
     def start(self) -> None:
         """Start the threads. Fetching begins when a model is ready."""
-        _lifecycle.watch_backend(self)
+        lifecycle.watch_backend(self)
         for link in self.links:
             link.start()
 

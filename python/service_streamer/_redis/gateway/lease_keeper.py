@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import AskError, ResponseError
 
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from ..connection import scripts
 from ..connection.broker import Connection
 from ..connection.retrying import RetryingConnection

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from redis.exceptions import OutOfMemoryError
 
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from .. import protocol
 from ..connection.broker import Connection
 from ..connection.retrying import RetryingConnection

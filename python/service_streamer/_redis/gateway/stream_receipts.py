@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from ..._errors import BrokerError
+from ..._base.errors import BrokerError
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, NativeThread
 from ..protocol import FIELD, BadSignature, MalformedMessage, Signer

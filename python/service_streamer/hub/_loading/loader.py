@@ -5,26 +5,36 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+import weakref
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ... import _lifecycle
-from ..._errors import RequestTimeout, StreamerClosed, StreamerError
+from ..._base.errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
+from ..._engine import lifecycle
 from ..._pipeline.request import Piece
-from ..._streamer import BaseStreamer
-from ..._waiting.threads import refuse_eventlet
+from ..._streamers.streamer import BaseStreamer
+from ..._waiting.threads import Condition, original, refuse_eventlet
 from ..._waiting.timeouts import countdown
-from .. import _log, _memory
-from .._errors import ModelTooLarge, load_error
+from .. import _forwarding, _log, _memory
+from .._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
 from .._models import MOVING, Model, State, Version
+from .._sharing.streamer import SharedStreamer
 from .._sharing.workers import SharedWorkers
+from . import budget as _budget
 from .budget import Budget
+from .jobs import Jobs
+from .limits import Limits
 from .making import Making
-from .room import Limits
 
+if TYPE_CHECKING:
+    from .._tracing import VersionTracing
+
+MAX_WAITING = 65_536  # requests of a model that is being loaded
+MAX_DRAINS = 256  # versions that are drained at the same time, each by a thread
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s between two attempts to load a model
 
 
-class Loader(Budget):
+class Loader:
     """Brings requests to the streamers of their models, which it loads and unloads.
 
     Any thread may call the methods. Only `drain`, `unload`, `wait` and `close` block.
@@ -38,25 +48,83 @@ class Loader(Budget):
         workers: SharedWorkers | None,
     ) -> None:
         refuse_eventlet()
-        super().__init__(limits, threads)
         self._models = models  # their versions refer to them weakly
         self._workers = workers
+        self._max_threads = threads
         self.on_ready: Callable[[Version], None] = _ignore
         """called when a version is loaded, by a loader thread"""
         self.on_failed: Callable[[Version], None] = _ignore
         """called when a version could not be loaded, before its requests end"""
         self.observers: list[Callable[[Version, BaseStreamer], None]] = []
         """called with a version and its new streamer; may block"""
+        self.tracer: Any = None
+        """makes the spans of requests: see `service_streamer.otel`"""
+        self.closed = False
+        """the hub is closed"""
+        self.forked = False
+        """this process is a forked child, which loads nothing"""
+        self.budget = Budget(limits)
+        """the versions that hold room; `lock` guards it"""
+        self._drained: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
         self._begin()
-        _lifecycle.watch(self)
+        lifecycle.watch(self)
 
     def _begin(self) -> None:
-        super()._begin()
+        """Make the locks and the threads, also in a forked child."""
+        self.lock = original("_thread", "allocate_lock")()
+        """guards the models, the versions, and the members of the loader"""
+        self._jobs = Jobs(self._max_threads, "service-streamer-loader")
+        self._drains = Jobs(MAX_DRAINS, "service-streamer-unload")
+        self._drops = Jobs(MAX_DRAINS, "service-streamer-drop")  # these wait for loads
+        self._changes = 0
+        self._changed = Condition()
         self._making = Making(self._workers)
 
     # ------------------------------------------------------------------- requests
 
-    def wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
+    def enter(self, piece: Piece) -> None:
+        """Send a request to its streamer. If the model is not loaded, load it first."""
+        version: Version = piece.request.alias.version  # type: ignore[attr-defined]
+        tracing = piece.request.tracing  # type: ignore[attr-defined]
+        if tracing is not None and version.streamer is None:
+            piece.request.begin_wait(tracing.wait(piece.context))  # type: ignore[attr-defined]
+        try:
+            streamer = self._wait_in(version, piece)
+        except Exception as error:
+            moved = piece.request.alias.version is not version  # type: ignore[attr-defined]
+            if moved and (version.dropped or version.is_broken):
+                self.enter(piece)  # another version has taken over meanwhile
+            else:
+                piece.fail(error)
+            return
+        if streamer is not None:
+            version.used = time.monotonic()
+            self.forward(streamer, piece)
+
+    def forward(self, streamer: BaseStreamer, piece: Piece) -> None:
+        """Send a request to a streamer. Its done callback answers the request."""
+        _forwarding.forward(streamer, piece, self._refused)
+
+    def has_drained(self, streamer: BaseStreamer) -> bool:
+        """Return True if the hub has closed the streamer, and another takes its requests."""
+        return streamer in self._drained and not self.closed
+
+    def tracing_of(self, version: Version) -> VersionTracing | None:
+        """Return what makes the spans of the requests of a version; None: they have none."""
+        tracer = version.model.tracer or self.tracer
+        return None if tracer is None else tracer.of(version)
+
+    def check_open(self) -> None:
+        """Raise StreamerClosed if the hub is closed."""
+        if self.closed:
+            raise StreamerClosed("the hub is closed")
+
+    def _wait_in(self, version: Version, piece: Piece) -> BaseStreamer | None:
+        """Return the streamer of a version. None: the piece waits there until it is loaded.
+
+        Raises:
+            StreamerError: the piece cannot wait.
+        """
         with self.lock:
             if (streamer := version.streamer) is not None:
                 return streamer
@@ -67,6 +135,36 @@ class Loader(Budget):
         if starts:
             self._start(version)
         return None
+
+    def _refusal(self, version: Version) -> Exception | None:
+        """Return the reason why a request cannot wait for a version that is not loaded."""
+        try:
+            self._check_open(version)
+        except StreamerError as error:
+            return error
+        failed = version.state is State.FAILED and time.monotonic() < version.retry_at
+        if failed and version.error is not None:
+            return version.error.copy()
+        if len(version.waiting) >= MAX_WAITING:
+            return QueueFull(f"{len(version.waiting)} requests wait for model {version.name}", 1.0)
+        return None
+
+    def _check_open(self, version: Version) -> None:
+        self.check_open()
+        if version.dropped:
+            raise UnknownModel(f"version {version.name} is out of service")
+        if self.forked:
+            raise ModelLoadError(
+                f"model {version.name} is not loaded, and a forked process loads none: load it "
+                "before forking, or create a ModelHub in each process"
+            )
+
+    def _refused(self, streamer: BaseStreamer, piece: Piece, error: StreamerClosed) -> None:
+        # A streamer that drains answers what it has accepted. So the model has not seen this one.
+        if self.has_drained(streamer):
+            self.enter(piece)
+        else:
+            piece.fail(error)
 
     # ----------------------------------------------------------------- life cycle
 
@@ -91,9 +189,9 @@ class Loader(Budget):
             ModelLoadError: it cannot be loaded.
             StreamerClosed: the hub was closed.
         """
-        if not self._changed.wait_for(lambda: self._closed or version.state not in MOVING, timeout):
+        if not self._changed.wait_for(lambda: self.closed or version.state not in MOVING, timeout):
             raise RequestTimeout(f"model {version.name} was not loaded within {timeout} s")
-        if self._closed:
+        if self.closed:
             raise StreamerClosed("the hub is closed")
         if version.state is State.FAILED and version.error is not None:
             raise version.error.copy()
@@ -106,7 +204,7 @@ class Loader(Budget):
                 if self.forked and version.state is State.LOADING:  # at the fork
                     version.state = State.UNLOADED
                 moving = version.state in MOVING
-                if ready := version.state is State.READY and not self._closed:
+                if ready := version.state is State.READY and not self.closed:
                     self._retire(version)
             if ready:
                 self.drain(version)
@@ -151,9 +249,9 @@ class Loader(Budget):
                 _memory.trim()
             with self.lock:
                 version.state = State.UNLOADED
-                self._free(version)
+                self.budget.free(version)
                 wanted = bool(version.waiting or version.wanted) and not version.dropped
-                starts = wanted and not self._closed and self._wants(version)
+                starts = wanted and not self.closed and self._wants(version)
             self._notify()
             _log.unloaded(version)
             if starts:
@@ -163,9 +261,9 @@ class Loader(Budget):
         """Close all streamers. Block until all requests and loads have ended."""
         left = countdown(timeout)
         with self.lock:
-            self._closed = True
-            loaded = [each.streamer or each.leaving for each in self._holders]
-            coming = [each.coming for each in self._holders]
+            self.closed = True
+            loaded = [each.streamer or each.leaving for each in self.budget.holders]
+            coming = [each.coming for each in self.budget.holders]
         self._notify()
         if self._workers is not None:
             self._workers.begin_close(drain)
@@ -179,7 +277,7 @@ class Loader(Budget):
         if self._workers is not None:
             self._workers.close(0 if any(coming) else left())
         with self.lock:
-            for version in self._holders:
+            for version in self.budget.holders:
                 if version.state is State.READY:
                     version.state, version.streamer = State.UNLOADED, None
         for jobs in (self._jobs, self._drops, self._drains):
@@ -196,7 +294,21 @@ class Loader(Budget):
         version.wanted = False
         return True
 
-    # ---------------------------------------------------------- the loader threads
+    def _retire(self, version: Version) -> None:
+        """Take the streamer from a version. The caller holds the lock, and has it drained."""
+        streamer = version.streamer
+        assert streamer is not None
+        self._drained.add(streamer)
+        version.leaving, version.streamer = streamer, None
+        version.retired_at = time.monotonic()
+        version.state = State.DRAINING
+
+    def _notify(self) -> None:
+        with self.lock:
+            self._changes += 1
+        self._changed.notify()
+
+    # --------------------------------------------------------- the loader threads
 
     def _start(self, version: Version) -> None:
         """Load a version in a thread of the loader. Its state is LOADING."""
@@ -237,18 +349,18 @@ class Loader(Budget):
             # Its size is known now. Other models are being loaded, so wait until room is certain.
             streamer.close(drain=False)
             with self.lock:
-                self._free(version)
+                self.budget.free(version)
 
     def _note(self, version: Version, streamer: BaseStreamer | None) -> None:
         with self.lock:
-            if streamer is not None and self._closed:
+            if streamer is not None and self.closed:
                 raise StreamerClosed("the hub is closed")
             version.coming = streamer
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""
         with self.lock:
-            if self._closed:
+            if self.closed:
                 return False
             waiting, version.waiting = version.waiting, []
             version.used = time.monotonic()
@@ -268,7 +380,7 @@ class Loader(Budget):
         for piece in waiting:
             self.forward(streamer, piece)
         with self.lock:
-            closed = self._closed
+            closed = self.closed
             if closed:  # meanwhile, and `close` closes the streamer
                 version.state, version.streamer = State.UNLOADED, None
             else:
@@ -292,14 +404,14 @@ class Loader(Budget):
             fatal = isinstance(failure, ModelTooLarge)
             version.retry_at = float("inf") if fatal else time.monotonic() + pause
             version.error = failure
-            closed = self._closed
+            closed = self.closed
         if not closed and version.is_broken:
             self.on_failed(version)  # before others see that it has failed
         with self.lock:
             waiting, version.waiting = version.waiting, []
             version.state = State.FAILED
-            self._free(version)
-            closed = self._closed
+            self.budget.free(version)
+            closed = self.closed
         self._notify()
         if not closed and not isinstance(error, StreamerClosed):  # as it is at exit
             _log.failed(version, failure)
@@ -312,15 +424,97 @@ class Loader(Budget):
             else:
                 self.enter(piece)
 
+    # ----------------------------------------------------------------------- room
+
+    def _make_room(self, version: Version, loaded: bool) -> bool:
+        """Unload other versions until there is room for this one.
+
+        Args:
+            version: to be loaded.
+            loaded: its streamer exists, and holds its room. The method does not wait for loads
+                then, because these may wait for this one. It returns False instead.
+
+        Raises:
+            ModelTooLarge, NoRoomForModel: there will be no room.
+        """
+        while True:
+            self._measure_again()
+            with self.lock:
+                self.check_open()
+                if self.budget.take(version):
+                    return True
+                states = self.budget.states_beside(version)
+                victims = self.budget.victims(version, time.monotonic())
+                if victims is None:
+                    if states.isdisjoint(MOVING):
+                        raise self.budget.refusal(version)
+                    if loaded and State.DRAINING not in states:
+                        return False
+                for victim in victims or ():
+                    self._retire(victim)
+                    victim.evicted_at = time.monotonic()
+                changes = self._changes
+            for victim in victims or ():
+                self._drain_soon(victim)
+            patience = _budget.PATIENCE if victims or State.DRAINING in states else None
+            self._changed.wait_for(lambda seen=changes: self._changes != seen, patience)  # type: ignore[misc]
+
+    def _measure_again(self) -> None:
+        """Measure the worker processes again: models grow with their first requests."""
+        if self.budget.limits.memory is None:
+            return
+        with self.lock:
+            holders = [(each, each.streamer) for each in self.budget.holders]
+        for version, streamer in holders:
+            size = None if streamer is None else _memory.of_workers(streamer)
+            if size and version.size is not None:
+                version.size = version.size._replace(host=size)
+
+    def _drain_soon(self, version: Version) -> None:
+        try:
+            self._drains.start(functools.partial(self.drain, version))
+        except RuntimeError:  # no thread can start
+            self.drain(version)
+
+    # ------------------------------------------------------------- shared workers
+
+    def _worker_died(self, version: Version) -> None:
+        """Count a death of the shared worker that ran a version; after the second, move it.
+
+        Called before the next worker starts. That one refuses the requests that are in its queue,
+        and they wait for the load in a process of its own.
+        """
+        with self.lock:
+            version.worker_deaths += 1
+            moves = self._moves_apart(version)
+        _log.worker_died(version)
+        if moves:
+            with contextlib.suppress(RuntimeError):  # at exit no thread can start
+                self._drains.start(functools.partial(self.drain, version))
+
+    def _moves_apart(self, version: Version) -> bool:
+        """Retire a ready version that must leave its shared worker. True: the caller drains it."""
+        streamer = version.streamer
+        if self.closed or version.state is not State.READY or not version.is_apart:
+            return False
+        if not isinstance(streamer, SharedStreamer):
+            return False
+        version.wanted = True
+        self._retire(version)
+        streamer.refuse()
+        return True
+
+    # ----------------------------------------------------------------------- fork
+
     def _reset_after_fork(self) -> None:
         self.forked = True
-        for version in list(self._holders):
+        for version in list(self.budget.holders):
             version.waiting, version.wanted = [], False
             version.coming = version.leaving = None
             if version.state in MOVING:
                 version.state = State.READY if version.streamer is not None else State.UNLOADED
                 if version.streamer is None:
-                    self._free(version)
+                    self.budget.free(version)
         self._begin()
 
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..._streamer import BaseStreamer
+from ..._streamers.streamer import BaseStreamer
 from ..._waiting.threads import original
 from .. import _memory
 from .._models import Version

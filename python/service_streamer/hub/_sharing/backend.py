@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from ... import _core
-from ..._backend import Backend, join_in_background
-from ..._errors import CancelledError, QueueFull, RequestTimeout, StreamerClosed
-from ..._options import LONGEST_TENANT
+from ..._base.errors import CancelledError, QueueFull, RequestTimeout, StreamerClosed
+from ..._base.options import LONGEST_TENANT
+from ..._engine.backend import Backend, join_in_background
 from ..._processes.streamer import Streamer
 from ..._statistics.stats import OUTCOMES
 from ..._waiting.threads import Condition, original

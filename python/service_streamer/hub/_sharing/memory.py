@@ -10,8 +10,8 @@ import pickle
 import struct
 import weakref
 
-from ..._errors import StreamerClosed
-from ..._model import Model, pack
+from ..._base.errors import StreamerClosed
+from ..._models.model import Model, pack
 
 _numbers = itertools.count(1)
 _WORD = struct.Struct("=Q")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..._errors import StreamerClosed, WorkerInitError
-from ..._messages import describe
+from ..._base.errors import StreamerClosed, WorkerInitError
+from ..._base.messages import describe
 from ..._streams.running import Collecting
 from .. import _memory
 from .memory import RunningModel, read_packed

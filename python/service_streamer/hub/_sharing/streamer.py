@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..._backend import Backend
-from ..._options import Options
-from ..._streamer import BaseStreamer
+from ..._base.options import Options
+from ..._engine.backend import Backend
+from ..._statistics.parts import Kind
+from ..._streamers.streamer import BaseStreamer
 from .backend import SharedBackend
 from .memory import PackedModel
 from .worker import SharedWorker
@@ -20,7 +21,7 @@ class SharedStreamer(BaseStreamer):
         name: of the model and its version.
     """
 
-    _shares_engine = True
+    _kind = Kind.SHARED
 
     def __init__(
         self, worker: SharedWorker, packed: PackedModel, options: Options, name: str

@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, cast
 
-from ..._backend import weakly
-from ..._errors import (
+from ..._base.errors import (
     RequestTimeout,
     StreamerClosed,
     StreamerError,
     WorkerInitError,
     WorkerLost,
 )
-from ..._messages import describe
+from ..._base.messages import describe
+from ..._engine.backend import weakly
 from ..._placement.places import Fixed, Place
 from ..._processes.streamer import Streamer
 from .memory import PackedModel, RunningModel

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ... import _lifecycle, _options
-from ..._errors import StreamerClosed
-from ..._model import Model
-from ..._options import Options
+from ..._base import options as _options
+from ..._base.errors import StreamerClosed
+from ..._base.options import Options
+from ..._engine import lifecycle
+from ..._models.model import Model
 from ..._placement.places import Placement
 from ..._waiting.threads import original
 from .memory import PackedModel
@@ -53,7 +54,7 @@ class SharedWorkers:
         self._lock = original("_thread", "allocate_lock")()  # guards the next two
         self._workers: list[SharedWorker] = []
         self._closed = False
-        _lifecycle.watch(self)
+        lifecycle.watch(self)
 
     def open(
         self, model: Model, options: Options, name: str, on_death: Callable[[], None]

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ... import _lifecycle
-from ..._errors import CancelledError, QueueFull, StreamerClosed
+from ..._base.errors import CancelledError, QueueFull, StreamerClosed
+from ..._engine import lifecycle
 from ..._waiting.threads import original
 from .._models import Alias, Version
 from .._status import CanaryStatus
@@ -45,7 +45,7 @@ class Canary:
         self._min_requests = min_requests
         self._end = end
         self._lock = original("_thread", "allocate_lock")()  # guards the counters
-        _lifecycle.watch(self)
+        lifecycle.watch(self)
         self._requests = {True: 0, False: 0}  # by whether the canary got them
         self._errors = {True: 0, False: 0}
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from ..._messages import describe
+from ..._base.messages import describe
 from .._names import VERSION, check_name
 from .model_file import FILE, ModelFile
 

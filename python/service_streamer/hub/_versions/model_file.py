@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._kinds import kind_for
-from ..._messages import wrong_option
-from ..._model import is_managed
-from ..._option_names import of_other_classes
-from ..._options_file import OptionsFile
-from ..._threaded import ThreadedStreamer
-from ..._toml import TomlFile
+from ..._base.messages import wrong_option
+from ..._base.option_names import of_other_classes
+from ..._base.options_file import OptionsFile
+from ..._base.toml import TomlFile
+from ..._models.model import is_managed
+from ..._pipeline.kinds import kind_for
+from ..._threads.threaded import ThreadedStreamer
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..._messages import describe
+from ..._base.messages import describe
 from ..._waiting.threads import original
 from .. import _log
 from .._errors import UnknownModel

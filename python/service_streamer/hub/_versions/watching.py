@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..._messages import missing_package
+from ..._base.messages import missing_package
 from ..._waiting.threads import NativeThread
 from .. import _log
 from .folder import Found, scan

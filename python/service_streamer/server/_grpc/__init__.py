@@ -15,7 +15,7 @@ messages       the classes of the messages
 
 from __future__ import annotations
 
-from ..._messages import missing_package
+from ..._base.messages import missing_package
 
 try:
     import google.protobuf  # noqa: F401

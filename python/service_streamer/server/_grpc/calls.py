@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import grpc
@@ -81,6 +82,19 @@ def parse(kind: Any, data: bytes) -> Any:
         raise InvalidInput(f"the {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from None
 
 
+@contextlib.contextmanager
+def sending() -> Iterator[None]:
+    """End a call as cancelled if gRPC cannot send: the client has gone.
+
+    Clients leave at their deadline, when their requests end too. gRPC would log the error with its
+    traceback if it has not seen yet that the client has gone.
+    """
+    try:
+        yield
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
+
+
 async def _unary(
     name: str, counted: Any, kind: Any, method: Unary, data: bytes, context: Any
 ) -> bytes:
@@ -135,5 +149,6 @@ async def _abort(context: Any, found: Failure) -> NoReturn:
     trailing: tuple[tuple[str, str], ...] = ()
     if found.retry_after is not None:  # clients with a retry policy keep to it
         trailing = (("grpc-retry-pushback-ms", str(1000 * found.retry_after)),)
-    await context.abort(grpc.StatusCode[found.code], found.message, trailing)
+    with sending():
+        await context.abort(grpc.StatusCode[found.code], found.message, trailing)
     raise AssertionError("abort raises")

@@ -10,7 +10,7 @@ from typing import Any
 from .._errors import NotServing
 from .._service import Service
 from . import messages
-from .calls import parse, tell
+from .calls import parse, sending, tell
 from .conversion import infer_request, infer_response, options_of
 
 _IN_FLIGHT = 256  # requests of one call; then the client has to wait
@@ -43,7 +43,8 @@ class StreamCall:
         try:
             # only here, for gRPC fails if one write is not complete when the next one begins
             while (response := await self._unsent.get()) is not None:
-                await self._context.write(response.SerializeToString())
+                with sending():
+                    await self._context.write(response.SerializeToString())
             await work
         finally:
             for task in (self._reading, work, *self._answering):

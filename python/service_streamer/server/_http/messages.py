@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
-from ..._messages import text_of
+from ..._base.messages import text_of
 from .._errors import Failure, failure
 from .._tensors import shown
 from .json_values import dump

@@ -1,0 +1,189 @@
+"""The interface between a streamer and the code that runs its model."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Protocol
+
+from .. import _core
+from .._base.options import Options
+from .._waiting.threads import original, refuse_eventlet
+from . import lifecycle
+from .future import Future
+
+
+class Backend(Protocol):
+    """An engine, and the threads or processes that answer its requests.
+
+    It has no reference to the streamer, so that an unreferenced streamer can be deleted.
+    """
+
+    engine: _core.Engine
+    remote: bool
+    """the model runs in another process"""
+
+    def close(self, drain: bool) -> None:
+        """Reject new requests; without `drain` also end the queued ones. Never blocks."""
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait until all threads and processes have ended; return False on timeout.
+
+        Called after the engine has been drained or aborted, so no request is open any more.
+        """
+
+    def close_alone(self, drain: bool) -> None:
+        """Do what `close` does, and also arrange for the work of `join`. Never blocks."""
+
+    def own_this_thread(self) -> bool:
+        """Return True if the calling thread belongs to this backend, so it must not join it."""
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """Return the values for `StreamerStats.from_engine`.
+
+        Args:
+            timeout: most seconds to wait for another process. None: a default. 0: do not ask it.
+        """
+
+    def configure(self, change: Mapping[str, Any]) -> None:
+        """Change the settings in `change`: policy, batch_size, max_latency and slo.
+
+        An slo of 0 removes the target.
+        """
+
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        """Start to record events; return a number, or 0 if the engine has a recording already."""
+
+    def finish_recording(self, number: int) -> bytes:
+        """End a recording and return its events; ``b""`` if they are lost. May be called once."""
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Wait until all workers have loaded the model; return False on timeout."""
+
+
+class NoBackend:
+    """Replaces a `Backend` that could not be created. Its other methods raise the error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.engine: Any = self
+        self._error = error
+
+    def close(self, drain: bool) -> None:
+        """Do nothing."""
+
+    def join(self, timeout: float | None) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
+
+    def close_alone(self, drain: bool) -> None:
+        """Do nothing."""
+
+    def own_this_thread(self) -> bool:
+        """Return False: there are no threads."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise type(self._error)(*self._error.args)
+
+        return refuse
+
+
+def make_engine(
+    options: Options,
+    *,
+    workers: int,
+    remote: bool = False,
+    inline: bool = False,
+    forwards: bool = False,
+    model: Any = None,
+    future_type: type[Future] = Future,
+    start: Callable[[], None],
+    start_timer: Callable[[], None],
+) -> _core.Engine:
+    """Create an engine with the options of a streamer.
+
+    Args:
+        options: of the streamer.
+        workers: the number of workers.
+        remote: the workers are in other processes, so items and outputs are pickled.
+        inline: the workers may be on other machines, so shared memory is not used.
+        forwards: another engine forms the batches.
+        model: the capsule of a native model, which C++ threads run.
+        future_type: of the requests.
+        start: called by the first request.
+        start_timer: called by the first request with a deadline that no calling thread watches.
+            A client or server process has a thread that watches all deadlines, so there the hook
+            does nothing.
+
+    Raises:
+        StreamerError: eventlet has patched the threads of this process.
+    """
+    refuse_eventlet()
+    grouping = options.grouping
+
+    def begin() -> None:
+        refuse_eventlet()  # which may have patched them since
+        start()
+        lifecycle.begin_requests()
+
+    return _core.Engine(
+        batch_size=options.batch_size,
+        max_latency=options.max_latency,
+        policy=options.policy,
+        ageing=options.ageing or 0,  # 0: none
+        workers=workers,
+        max_queue=options.max_queue or 0,  # 0: the default of the engine
+        overflow=options.overflow,
+        slo=options.slo or 0,
+        tenants=options.tenants,
+        max_queue_per_tenant=options.max_queue_per_tenant or 0,  # 0: no bound
+        output=options.output,
+        copy_outputs=options.copy_outputs,
+        future_type=future_type,
+        start=begin,
+        start_timer=start_timer,
+        group=None if grouping is None else grouping.group,
+        forwards=forwards,
+        max_weight=math.inf if grouping is None else grouping.max_weight,
+        padded=grouping is not None and grouping.padded,
+        buckets=0 if grouping is None or forwards else grouping.buckets,
+        remote=remote,
+        inline=inline,
+        model=model,
+    )
+
+
+def weakly(method: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that calls the method but does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        if (method := reference()) is not None:
+            method()
+
+    return call
+
+
+def join_in_background(backend: Backend) -> None:
+    """Start a thread that joins a closed backend once its requests have ended."""
+    if sys.is_finalizing():
+        return  # the exit hook of lifecycle has joined it
+    begun = original("_thread", "allocate_lock")()
+    begun.acquire()
+
+    def join() -> None:
+        begun.release()
+        backend.engine.join(None)
+        backend.join(None)
+
+    with contextlib.suppress(RuntimeError):  # at exit no thread can start; the exit hook joins it
+        # Not threading.Thread: this may run in a destructor while the caller holds its locks.
+        original("_thread", "start_new_thread")(join, ())
+        begun.acquire()  # CPython crashes if a thread begins after the interpreter has ended

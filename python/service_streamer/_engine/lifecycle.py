@@ -1,0 +1,147 @@
+"""Interpreter exit and fork: the hooks that close streamers and rebuild them in a child.
+
+At exit a running batch may finish, but queued requests do not start. The interpreter waits at most
+`EXIT_WAIT` seconds; then all remaining requests end with `StreamerClosed`.
+
+A forked child has none of its parent's threads and must not use the parent's locks, so each
+streamer gets a new engine there. A ThreadedStreamer starts its own worker thread at the first
+request of the child. A Streamer becomes a client of the parent's engine.
+
+The hooks are registered when the first streamer is created. Importing the module has no effect.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .. import _core
+from .._base import cuda
+from .._waiting import callbacks, greenlets, tasks
+
+EXIT_WAIT = 4.0
+
+
+class Service(Protocol):
+    """An object that is closed at exit: a `Backend`, or an object that uses one.
+
+    It may have a method `give_up`, which ends the requests that wait for an absent process. The
+    exit hook calls it before the interpreter joins its threads.
+    """
+
+    engine: Any
+
+    def close(self, drain: bool) -> None: ...
+    def join(self, timeout: float | None) -> bool: ...
+
+
+class Forked(Protocol):
+    """An object that is rebuilt in a forked child: a streamer."""
+
+    def _reset_after_fork(self) -> None: ...
+
+
+_streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
+# Separate from _streamers: a backend outlives its streamer until its requests have ended.
+# The value is the creating process: a child forked without Python's hooks inherits the entries.
+_backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
+_hooked = False
+_after_first_request: list[Callable[[], object]] = []
+_before_close_all: list[Callable[[], object]] = []
+_after_close_all: list[Callable[[], object]] = []
+
+
+def watch(streamer: Forked) -> None:
+    """Register a streamer to be rebuilt in forked children."""
+    _hook()
+    _streamers.add(streamer)
+
+
+def watch_backend(backend: Service) -> None:
+    """Register a backend to be closed at exit."""
+    _hook()
+    _backends[backend] = os.getpid()
+
+
+def after_first_request(callback: Callable[[], object]) -> None:
+    """Register a function that each engine calls with its first request. It must not raise."""
+    _after_first_request.append(callback)
+
+
+def before_close_all(callback: Callable[[], object]) -> None:
+    """Register a function that is called at exit, before the backends are closed."""
+    _before_close_all.append(callback)
+
+
+def after_close_all(callback: Callable[[], object]) -> None:
+    """Register a function that is called at exit, when all backends are closed."""
+    _after_close_all.append(callback)
+
+
+def begin_requests() -> None:
+    """Call the functions of `after_first_request`."""
+    for callback in _after_first_request:
+        callback()
+
+
+def close_all() -> None:
+    """Close all backends. Running batches get `EXIT_WAIT` seconds to finish. Runs at exit."""
+    for callback in _before_close_all:
+        callback()
+    close_some(object)
+    for callback in _after_close_all:
+        callback()
+    _core.leave_native_threads()
+
+
+def close_some(kind: type) -> None:
+    """Close the backends of a class, as `close_all` does."""
+    deadline = time.monotonic() + EXIT_WAIT
+    live = [backend for backend in _own_backends() if isinstance(backend, kind)]
+    for backend in live:
+        backend.close(False)
+    for backend in live:
+        if not backend.engine.join(max(0.0, deadline - time.monotonic())):
+            backend.engine.abort()
+    for backend in live:
+        backend.join(max(0.0, deadline - time.monotonic()))
+
+
+def is_own(backend: Service) -> bool:
+    """Return True if this process created the backend. A child must not use its parent's."""
+    return _backends.get(backend) == os.getpid()
+
+
+def _own_backends() -> list[Service]:
+    return [backend for backend in list(_backends) if is_own(backend)]
+
+
+def _give_up() -> None:
+    for backend in _own_backends():
+        if (give_up := getattr(backend, "give_up", None)) is not None:
+            give_up()
+
+
+def _after_fork_in_child() -> None:
+    callbacks.reset_after_fork()
+    tasks.reset_after_fork()
+    greenlets.reset_after_fork()
+    _backends.clear()
+    for streamer in list(_streamers):
+        streamer._reset_after_fork()
+
+
+def _hook() -> None:
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.register(close_all)
+        with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter is exiting
+            threading._register_atexit(_give_up)  # type: ignore[attr-defined]
+        os.register_at_fork(before=cuda.before_fork, after_in_child=_after_fork_in_child)

@@ -1,0 +1,226 @@
+"""Answers a batch: runs the model, also on parts of a batch that raises, and reports it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+from .._base.model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
+from .._base.request_context import reader_of, trace_of
+from .log_entry import LogEntry
+
+if TYPE_CHECKING:
+    from .spans.batches import StepsSpan
+
+_logger = logging.getLogger("service_streamer")
+
+Predict = Callable[[list[Any]], Any]
+Active = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+def is_logged() -> bool:
+    """Return True if each batch should be logged. Called by the core."""
+    try:
+        return _logger.isEnabledFor(logging.DEBUG)
+    except Exception:  # a logger class of the user may raise
+        return False
+
+
+def serve(
+    batch: _core.Batch,
+    raised: BaseException | None,
+    refused: BaseException | None,
+    predict: Callable[[list[Any]], Any],
+    budget: float | None,
+    name: str = "",
+) -> None:
+    """Answer all requests of a batch that `run_batches` has returned.
+
+    Args:
+        batch: the requests that are not answered yet.
+        raised: the exception of the model. None: the model has not run yet.
+        refused: the reason why the outputs were not accepted. None: there is no such reason.
+        predict: the model.
+        budget: that of `isolate`. None: a batch that raises fails as a whole.
+        name: of the model, for the log.
+    """
+    if refused is not None:
+        batch.fail(without_frames(refused, refused.__traceback__))
+    elif raised is not None:
+        _resolve(batch, without_frames(raised, raised.__traceback__), predict, budget)
+    else:
+        entry = LogEntry(batch, name)
+        with _span(batch, entry) as (active, record):
+            error = run(batch, predict, active, record)
+            if error is not None:
+                record(error)
+                _resolve(batch, error, predict, budget, active)
+        entry.write()
+
+
+def _resolve(
+    batch: _core.Batch,
+    error: Exception,
+    predict: Predict,
+    budget: float | None,
+    active: Active = contextlib.nullcontext,
+) -> None:
+    if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
+        isolate(batch, error, predict, budget, active)
+    else:
+        batch.fail(error)
+
+
+def _span(
+    batch: _core.Batch, entry: LogEntry
+) -> contextlib.AbstractContextManager[tuple[Active, Callable[[Exception], None]]]:
+    """Return the span of a batch, if a request of it has a trace context."""
+    traces = _traces(batch)
+    spans = _batch_spans() if traces else None
+    if spans is None:
+        return contextlib.nullcontext((contextlib.nullcontext, _ignore))
+    return spans.batch_span(traces, entry.fields)  # type: ignore[no-any-return]
+
+
+def steps_span(batch: _core.Batch, name: str, start_time: int) -> StepsSpan | None:
+    """Return the span of an item of a `StepModel`, if its request has a trace context."""
+    traces = _traces(batch)
+    spans = _batch_spans() if traces else None
+    if spans is None:
+        return None
+    fields = LogEntry(batch, name).fields
+    known = {field: fields[field] for field in ("streamer", "worker_pid", "device")}
+    return spans.StepsSpan(traces, known, start_time)  # type: ignore[no-any-return]
+
+
+def _traces(batch: _core.Batch) -> list[tuple[bytes, int, float, int]]:
+    return [
+        (lines, items, queue_time, number)
+        for context, items, queue_time, number in batch.contexts
+        if (lines := trace_of(context)) is not None
+    ]
+
+
+@functools.cache
+def _batch_spans() -> ModuleType | None:
+    try:
+        from .spans import batches  # imported for the first trace context
+    except ImportError:  # opentelemetry is an extra
+        return None
+    return batches
+
+
+def flush_spans() -> None:
+    """Export the spans of batches before this process ends."""
+    if (spans := sys.modules.get(f"{__package__}.spans.batches")) is not None:
+        spans.flush()
+
+
+def flush_streams() -> None:
+    """Send the last pieces of streams before this process ends."""
+    if (remote := sys.modules.get("service_streamer._streams.remote")) is not None:
+        remote.finish()
+
+
+def _ignore(error: Exception) -> None:
+    """Record nothing."""
+
+
+def run(
+    batch: _core.Batch,
+    predict: Predict,
+    active: Active = contextlib.nullcontext,
+    refused: Callable[[Exception], None] = _ignore,
+) -> Exception | None:
+    """Run the model once. Answer the batch, or return the exception and leave it unanswered.
+
+    The model runs in an `active` context. If the outputs do not fit the items, the requests fail
+    and `refused` gets the error.
+    """
+    try:
+        with active():
+            if any(reader_of(context) is not None for context, *_ in batch.contexts):
+                from .._streams import running  # imported for the first stream
+
+                outputs = running.run(predict, batch)
+            else:
+                outputs = batch.run(predict)
+    except BaseException as error:
+        return detached(error)
+    try:
+        batch.complete(outputs)
+    except BaseException as error:  # the model's return value is invalid
+        failure = detached(error)
+        batch.fail(failure)
+        refused(failure)
+    return None
+
+
+def _for_single_items(predict: Predict) -> Predict:
+    """Return the model for runs that it would not have had without an error of another item.
+
+    A model that squeezes loses the dimension of the batch if that has one item. So such an item is
+    given twice.
+    """
+    if hasattr(predict, "generate"):  # its outputs come piece by piece
+        return predict
+
+    def call(items: list[Any]) -> Any:
+        outputs = predict(items)
+        if not hasattr(outputs, "shape") or (outputs.shape and len(outputs) == len(items)):
+            return outputs
+        pair = predict(2 * items)
+        return pair[:1] if getattr(pair, "shape", ()) and len(pair) == 2 else outputs
+
+    return call
+
+
+def isolate(
+    batch: _core.Batch,
+    error: Exception,
+    predict: Predict,
+    budget: float,
+    active: Active = contextlib.nullcontext,
+) -> None:
+    """Run a batch that raised again in parts, so that only the guilty requests fail.
+
+    `_core.Isolation` chooses the parts. A request fails only after it has raised in a run of its
+    own. Once more than a quarter of the requests have failed and the time budget is used up, the
+    remaining requests are queued again, to run one at a time.
+
+    Args:
+        batch: the requests.
+        error: the exception of the first run.
+        predict: the model.
+        budget: the time budget, in run times of the batch.
+        active: makes the context in which the model runs.
+    """
+    isolation = batch.isolate(budget)
+    alone = _for_single_items(predict)
+    if isolation.failed(batch.requests, len(batch), is_out_of_memory(error)):
+        batch.fail(error)
+    while len(batch) > 0:
+        if isolation.over():
+            batch.postpone()
+            if len(batch) == 0:
+                return
+        group = batch.take(isolation)
+        if group is None:
+            return  # a forked child: the parent has the batch
+        single = len(group) == 1
+        raised = run(group, alone if single else predict, active) if group.drop_ended() else None
+        if raised is None:
+            isolation.passed()
+        elif isinstance(raised, FAULTS_OF_THE_MODEL):
+            group.fail(raised)
+            isolation.passed()
+        elif isolation.failed(group.requests, len(group), is_out_of_memory(raised)):
+            group.fail(raised)
+        else:
+            batch.join(group)

@@ -1,6 +1,0 @@
-"""Continuous batching: items enter and leave between two steps of a `StepModel`.
-
-- `loop`: takes items, steps the live ones, and answers those that are done.
-- `parts`: calls the model, and finds the guilty items if it raises.
-- `workers`: the backend of a `ThreadedStreamer`. `worker_loop`: the loop of a worker process.
-"""

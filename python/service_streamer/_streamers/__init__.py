@@ -1,0 +1,15 @@
+"""What all streamers share: their methods, and what they show.
+
+It uses the rooms of the engine, of waiting, of streams and of statistics. It knows no model and
+nothing that runs one.
+
+================  ================================================================================
+streamer          `BaseStreamer`: settings, life cycle, statistics
+requests          the methods that send requests
+tracing           the interface of what makes the spans of requests
+map               ``streamer.map``
+timeline          ``streamer.record``
+notebook          what notebooks show; `output_cache`: without keeping the streamer alive
+measurements      the statistics as numbers with labels, for monitors
+================  ================================================================================
+"""

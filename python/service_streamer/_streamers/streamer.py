@@ -1,0 +1,306 @@
+"""The base class of all streamers."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .._base import options as _options
+from .._base.errors import RequestTimeout, StreamerClosed, StreamerError
+from .._base.messages import closed, see
+from .._base.options import Options
+from .._base.types import Item, Piece, Policy, Result
+from .._engine import lifecycle
+from .._engine.backend import Backend, NoBackend
+from .._statistics import stats as _stats
+from .._statistics.explain import explain
+from .._statistics.parts import Kind
+from .._statistics.stats import StreamerStats
+from .._waiting import greenlets
+from .._waiting.threads import original
+from .._waiting.timeouts import countdown
+from .requests import Requests
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .timeline import Recorder
+
+
+class LifeCycle(enum.Enum):
+    """The state of a streamer. It only moves forward."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class BaseStreamer(Requests[Item, Result, Piece]):
+    """The base class of a streamer. A subclass supplies the `Backend` that runs the model.
+
+    All public methods may be called by any thread.
+    """
+
+    _needs_ready_worker = True
+    """False: its requests wait elsewhere for a worker"""
+    _kind = Kind.THREADS
+    """of its statistics, for monitors"""
+
+    def __init__(self, options: Options, backend: Backend) -> None:
+        self._options = options
+        self._changing = original("_thread", "allocate_lock")()
+        self._state = LifeCycle.OPEN
+        self._use(backend)
+        lifecycle.watch(self)
+
+    # ------------------------------------------------------------------- settings
+
+    def configure(
+        self,
+        *,
+        policy: Policy | None = None,
+        batch_size: int | None = None,
+        max_latency: float | None = None,
+        slo: float | None = None,
+    ) -> None:
+        """Change settings of a running streamer. A setting that is None stays as it is.
+
+        Args:
+            policy: "adaptive", "greedy" or "window".
+            batch_size: most items per batch.
+            max_latency: most seconds that a request waits for others to join its batch.
+            slo: seconds within which 99 % of the answered requests should be. 0: no target.
+
+        Raises:
+            ValueError: a value is invalid. The message names it, and no setting has changed.
+            NotImplementedError: a `RedisStreamer` forms no batches.
+        """
+        given = {
+            "policy": policy,
+            "batch_size": batch_size,
+            "max_latency": max_latency,
+            "slo": slo,
+        }
+        change: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if slo == 0:
+            change["slo"] = None
+        checked = dataclasses.replace(self._options, **change)
+        if "max_latency" in change:
+            _options.warn_of_long_latency(checked.max_latency)
+        change = {name: getattr(checked, name) for name in change}
+        # To a backend, None is no change, and an slo of 0 is none.
+        greenlets.call(self._backend.configure, {name: v or 0 for name, v in change.items()})
+        with self._changing:
+            self._options = dataclasses.replace(self._options, **change)
+
+    # ----------------------------------------------------------------- life cycle
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Block until every worker has loaded its model.
+
+        A `RedisStreamer` waits until one live worker has joined the queue.
+
+        Args:
+            timeout: seconds to wait. None: no limit.
+
+        Raises:
+            RequestTimeout: the workers were not ready within `timeout` seconds.
+            StreamerClosed: the streamer is closed.
+            WorkerInitError: a worker process cannot load its model.
+            BrokerError: the Redis broker cannot be used.
+        """
+        limit = _options.timeout("timeout", timeout)
+        self._check_open()
+        if not greenlets.call(self._backend.wait_ready, limit):
+            self._check_open()  # another thread may have closed it meanwhile
+            raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
+
+    def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
+        self.wait_ready(timeout)
+
+    def close(self, drain: bool = True, timeout: float | None = None) -> None:
+        """Reject new requests, then block until all requests and the workers have ended.
+
+        May be called more than once and by any thread. In a done callback of a future it does not
+        block.
+
+        Args:
+            drain: True: run the queued requests. False: end them with `StreamerClosed`; the batch
+                that the model is working on is still answered.
+            timeout: seconds after which all remaining requests end with `StreamerClosed`, including
+                those that the model is working on. None: no limit.
+        """
+        limit = _options.timeout("timeout", timeout)
+        alone = self._backend.own_this_thread()
+        self._begin_close(drain, alone)
+        if not alone:
+            greenlets.call(self._end_close, limit)
+
+    def destroy_workers(self) -> None:
+        """Call ``close(timeout=worker_timeout)``. For compatibility with service_streamer 0.1."""
+        self.close(timeout=self._options.worker_timeout)
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # an exception propagates without waiting for the queued requests
+        self.close(drain=exc_type is None)
+
+    def __del__(self) -> None:
+        backend = getattr(self, "_backend", None)  # None: the constructor raised
+        if backend is not None and lifecycle.is_own(backend):
+            backend.close_alone(True)
+
+    def __reduce__(self) -> NoReturn:
+        text = (
+            f"a {type(self).__name__} cannot be pickled: create one in each process, or create one "
+            "before forking"
+        )
+        raise TypeError(see(text, "a-streamer-that-is-pickled"))
+
+    def __repr__(self) -> str:
+        options = self._options
+        return (
+            f"<{self._name()} {self._state.value}: batch_size={options.batch_size}, "
+            f"max_latency={options.max_latency}, policy={options.policy!r}>"
+        )
+
+    # -------------------------------------------------------- what happens inside
+
+    def stats(self) -> StreamerStats:
+        """Return a snapshot of the counters, histograms and times since the streamer was created.
+
+        Raises:
+            StreamerError: a client process got no answer from the process that owns the streamer.
+        """
+        return StreamerStats.from_engine(greenlets.call(self._backend.stats))
+
+    def explain(self) -> str:
+        """Return a report: batch sizes, why batches closed, times, and one hint for tuning.
+
+        The text is for people; use `stats` for the values. If the process that forms the batches
+        cannot be reached, the report says so. A notebook shows the report as HTML.
+        """
+        try:
+            name, stats = self._name(), self.stats()
+            return self._explanation(explain(name, stats), name, stats)
+        except StreamerClosed:
+            raise
+        except StreamerError as error:
+            return f"{self._name()}: {error}"
+
+    def record(
+        self, path: str | os.PathLike[str], *, seconds: float = 60.0, max_events: int = 500_000
+    ) -> Recorder:
+        """Record what happens to requests and batches, and write a timeline to a file.
+
+        The file is a trace in Chrome's format, which https://ui.perfetto.dev shows.
+
+        A client process of a `Streamer` gets the timeline of the owner. The file is also written if
+        the ``with`` block raises or the streamer is closed in it.
+
+        Args:
+            path: of the file. It is compressed if the name ends with ".gz".
+            seconds: most seconds to record, at most 3600. Later events are left out.
+            max_events: most events to keep. Each takes 40 bytes of memory, and a request has about
+                three. When there are more, the oldest are dropped; ``lost_events`` in the metadata
+                of the file counts them.
+
+        Returns:
+            A context manager. The recording lasts as long as its block.
+
+        Raises:
+            AlreadyRecording: the streamer has a recording that has not ended.
+            StreamerError: its owner cannot be reached. At the end of the block: the owner has
+                ended, and the file has no events.
+            OSError: the file cannot be written. Raised before the block runs.
+            ValueError, TypeError: an argument is invalid. The message names it and its value.
+            NotImplementedError: a `RedisStreamer` forms no batches; see `RedisWorker.record`.
+
+        Example:
+            >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+            >>> with streamer.record("trace.json.gz", seconds=60):
+            ...     outputs = streamer.predict([1, 2])
+        """
+        from .timeline import Recorder  # only needed here
+
+        return Recorder(self._backend, self._name(), path, seconds, max_events)
+
+    def _repr_html_(self) -> str:
+        from .notebook import of_streamer
+
+        return of_streamer(self, lambda: self._html(self._name(), self.stats()))
+
+    # -------------------------------------------------------------------- private
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+    # static, so that a notebook that keeps a report does not keep the streamer
+    @staticmethod
+    def _html(name: str, stats: StreamerStats) -> str:
+        from .notebook import of_stats
+
+        return of_stats(stats, name)
+
+    def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
+        from .notebook import Explanation
+
+        return Explanation.of(text, functools.partial(self._html, name, stats))
+
+    def _begin_close(self, drain: bool, alone: bool) -> None:
+        """Reject new requests. `alone`: `_end_close` is not called. Never blocks."""
+        if self._state is LifeCycle.OPEN:
+            self._state = LifeCycle.CLOSING
+        backend = self._backend
+        (backend.close_alone if alone else backend.close)(drain)
+        if not drain:
+            self._close_streams()
+
+    def _end_close(self, limit: float | None) -> None:
+        """Wait until all requests and workers have ended. After `limit` seconds, end them."""
+        backend = self._backend
+        left = countdown(limit)
+        if backend.engine.join(limit):
+            backend.join(left())
+        else:
+            backend.engine.abort()
+            backend.join(0.0)
+        self._state = LifeCycle.CLOSED
+
+    def _backend_in_child(self) -> Backend:
+        """Return the backend that replaces the parent's in a forked child."""
+        raise NotImplementedError
+
+    def _use(self, backend: Backend) -> None:
+        self._backend = backend
+        self._engine = backend.engine
+
+    def _check_open(self) -> None:
+        if self._state is not LifeCycle.OPEN:
+            raise StreamerClosed(closed(self._name(), self._state.value))
+
+    def _reset_after_fork(self) -> None:
+        self._changing = original("_thread", "allocate_lock")()
+        backend: Backend
+        try:
+            backend = self._backend_in_child()
+        except Exception as error:  # raised to callers of this streamer; others may still work
+            backend = NoBackend(error)
+        self._use(backend)
+        if self._state is not LifeCycle.OPEN:
+            self._engine.close(False)
+
+
+_stats.html_of = functools.partial(BaseStreamer._html, "")
