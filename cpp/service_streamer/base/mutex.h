@@ -45,8 +45,8 @@ class SCOPED_CAPABILITY MutexLock {
   Mutex& mutex_;
 };
 
-// For a part of an object that shares the mutex of its owner, by a reference. The analysis takes this for another mutex.
-// So the owner passes the mutex that it holds, and a method of the part calls same_mutex(held, mutex_) first.
+// For a part of an object that has a reference to the mutex of its owner. The analysis takes this for another mutex. So
+// the owner passes the mutex that it holds, and a method of the part calls same_mutex(held, mutex_) first.
 inline void same_mutex([[maybe_unused]] const Mutex& held, [[maybe_unused]] const Mutex& mutex) REQUIRES(held)
     ASSERT_CAPABILITY(mutex) {
   assert(&held == &mutex);

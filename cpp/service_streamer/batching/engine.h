@@ -95,7 +95,6 @@ class Engine {
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
   // `end` has what else ends the wait, with kNotYet.
-  using WaitEnd = service_streamer::WaitEnd;
   Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end = {}, const ItemWeights& live = {})
       EXCLUDES(mutex_);
 

@@ -18,8 +18,8 @@ namespace service_streamer {
 
 // Records what happens in an engine, for a timeline. There is at most one recording at a time.
 //
-// A part of Engine, which shares the mutex of the engine: each event has the state of the queue at its time. All methods
-// are thread-safe, and none waits for anything else. Without a recording an event costs one relaxed load.
+// A part of Engine, which shares the mutex of the engine: each event has the state of the queue at its time. All
+// methods are thread-safe. None blocks. Without a recording an event costs one relaxed load.
 class Recorder {
  public:
   // The queue and the number of running batches are members of the engine.
