@@ -12,7 +12,7 @@ from service_streamer._commands.tune import output
 from service_streamer.tune._file import text_of, write
 from service_streamer.tune._front import Measured
 from service_streamer.tune._rates import Point
-from service_streamer.tune._space import NUMA, Settings
+from service_streamer.tune._space import NUMA, Settings, Space
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -97,3 +97,21 @@ def test_the_plot_is_a_picture_with_all_loads_near_the_target():
     dots = [node for node in picture.iter() if node.get("class") in ("dot0", "dot1")]
     legend = 2
     assert len(dots) == 15 + 3 + legend
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "worker_num", "rates", "said"),
+    [
+        (4, 1, [(98, 0.03), (500, 0.2)], []),
+        (8, 1, [], ["batch_size=8 is the most that was tried: more may be better, with --max-batch-size 16."]),
+        (4, 2, [], ["worker_num=2 is the most that was tried: more may be better, with --max-workers 4."]),
+        (4, 1, [(120, 0.03)], ["The trials had up to 120 requests/s within the target."]),
+    ],
+)
+def test_a_best_at_the_edge_and_luckier_trials_are_said(batch_size, worker_num, rates, said):
+    space = Space.of_machine(2, 0.05, most_items=8, most_workers=2)
+    best = Measured(Settings(batch_size, worker_num, 1, "greedy", None), POINT)
+    first = [Measured(PYTHON, Point(rate, rate, p99)) for rate, p99 in rates]
+    lines = output.remarks(best, first, space, slo=0.05)
+    assert len(lines) == len(said)
+    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))

@@ -144,10 +144,13 @@ class Tuning:
             return NOT_REACHED
         front = pareto_front(within)
         best = front[-1]
+        first = [one for one in measured(search.trials) if not one.point.closed]
         output.print_front(front, best, slo)
+        for line in output.remarks(best, first, self._space, slo):
+            print(line)
         plot = f"{os.path.splitext(self._path)[0]}.svg"
         with open(plot, "w", encoding="utf-8") as file:
-            file.write(output.picture([*measured(search.trials), *within], front, slo))
+            file.write(output.picture(first, front, slo))
         self._write(best, len(search.trials))
         print(f"plot: {plot}")
         return 0
