@@ -99,6 +99,8 @@ def beside(file: Path) -> Iterator[str]:
         yield f"{SNIPPETS}[{file.with_suffix('')}]"
         if folders[:1] == ["api"]:
             yield from matching("docs/test_docs_reference.py")
+    elif file.suffix == ".ipynb":
+        yield from matching("notebooks")
     elif file.is_relative_to("docs/_site"):
         yield from matching("docs/test_docs_site.py")
     elif file.is_relative_to("docs/images") or file.stem.startswith("drawing"):

@@ -27,7 +27,7 @@ def chosen(*files):
         ("tests/python/api/test_map.py", {"api/test_map.py"}),
         ("docs/how-to/flask.md", {"[docs/how-to/flask]"}),
         ("README.md", {"[README]"}),
-        ("examples/shared/app.py", {"examples/test_examples_shared.py"}),
+        ("examples/redis/app.py", {"examples/test_examples_redis.py"}),
     ],
 )
 def test_a_change_has_the_tests_beside_it(file, tests):

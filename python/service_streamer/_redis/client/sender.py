@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ... import _core
 from ..._base.errors import BrokerError
+from ..._statistics.formats import count
 from ..._waiting.backoff import Backoff
 from ..connection.broker import Command, ResponseError
 from ..keys import RequestStream, entry_time
@@ -281,7 +282,7 @@ class Sender:
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker
         error = BrokerError(
-            f"a message of {items} item{'' if items == 1 else 's'} has {size:,} bytes; the Redis "
+            f"a message of {count(items, 'item')} has {size:,} bytes; the Redis "
             f"broker {broker} accepts {broker.message_limit:,} (proto-max-bulk-len)"
         )
         self._session.fail([request], error)
