@@ -1,7 +1,8 @@
 """Which file is which page of the site, and the order of the navigation.
 
 docs/ is the top of the site, and a folder's README.md is its index. Pages outside docs/ are below
-``repository/``. The pages of classes, which `reference` writes to build/reference, are in ``api/``. The navigation is what each README.md in docs/ links to in its own folder.
+``repository/``. The pages of classes, which `reference` writes to build/reference, are in ``api/``.
+The navigation is what each README.md in docs/ links to in its own folder.
 """
 
 import os

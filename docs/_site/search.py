@@ -1,8 +1,8 @@
 """What the search finds first: options by their names, and messages by their words.
 
-The build writes them to ``_static/entries.js``; ``static/search.js`` puts them before the results of
-Sphinx. Options are the first cells of tables whose first column is "option". Messages are the blocks
-of text in the pages on errors.
+The build writes them to ``_static/entries.js``; ``static/search.js`` puts them before the results
+of Sphinx. Options are the first cells of tables whose first column is "option". Messages are the
+blocks of text in the pages on errors.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Each cell of a table gets the heading of its column, for phones: `site.css` makes rows to lists."""
+"""Each cell of a table has the heading of its column: on a phone `site.css` makes rows to lists."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ CORE = {
     "futures": "waiting",
 }
 """the same for the folders of cpp/"""
-ALWAYS = ("package/test_levels.py", "package/test_exported_members.py", "package/test_error_page.py")
+ALWAYS = tuple(f"package/test_{name}.py" for name in ("levels", "exported_members", "error_page"))
 SNIPPETS = "tests/python/docs/test_docs_snippets.py::test_the_snippets_of_a_page_run"
 
 

@@ -123,14 +123,20 @@ TAKEN = "Others take requests over within 8 s of a death."
     [
         ([], NOBODY),
         ([("a", 4, 1.0), ("b", 0, 1.0)], ""),
-        ([("a", 4, 1.0), ("b", 1, 4.5)], f"1 of 2 workers is silent: b (for 4.5 s, with 1 request). {TAKEN}"),
+        (
+            [("a", 4, 1.0), ("b", 1, 4.5)],
+            f"1 of 2 workers is silent: b (for 4.5 s, with 1 request). {TAKEN}",
+        ),
         ([("a", 4, 1.0), ("b", 0, 4.5)], ""),
         ([("a", 4, 1.0), ("b", 0, 45)], "1 of 2 workers is silent: b (for 45 s, with 0 requests)."),
-        ([("a", 4, 9.0), ("b", 0, 7.0)], "12 requests wait, and all workers have been silent for more than 6 s."),
+        (
+            [("a", 4, 9.0), ("b", 0, 7.0)],
+            "12 requests wait, and all workers have been silent for more than 6 s.",
+        ),
         (
             [("a", 4, 1.0), *((f"b{n}", n, 5.0) for n in range(1, 6))],
-            "5 of 6 workers are silent: b5 (for 5 s, with 5 requests), b4 (for 5 s, with 4 requests), "
-            f"b3 (for 5 s, with 3 requests) and 2 more. {TAKEN}",
+            "5 of 6 workers are silent: b5 (for 5 s, with 5 requests), b4 (for 5 s, with 4 "
+            f"requests), b3 (for 5 s, with 3 requests) and 2 more. {TAKEN}",
         ),
     ],
 )

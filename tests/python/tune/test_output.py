@@ -21,6 +21,7 @@ else:
 
 PYTHON = Settings(8, 2, 1, "window", 0.01, affinity="auto")
 NATIVE = Settings(8, 2, 1, "greedy", None, native=True)
+AT_THE_EDGE = "is the most that was tried: more may be better, with"
 POINT = Point(100.0, 98.04, 0.0312345678)
 
 
@@ -103,8 +104,8 @@ def test_the_plot_is_a_picture_with_all_loads_near_the_target():
     ("batch_size", "worker_num", "rates", "said"),
     [
         (4, 1, [(98, 0.03), (500, 0.2)], []),
-        (8, 1, [], ["batch_size=8 is the most that was tried: more may be better, with --max-batch-size 16."]),
-        (4, 2, [], ["worker_num=2 is the most that was tried: more may be better, with --max-workers 4."]),
+        (8, 1, [], [f"batch_size=8 {AT_THE_EDGE} --max-batch-size 16."]),
+        (4, 2, [], [f"worker_num=2 {AT_THE_EDGE} --max-workers 4."]),
         (4, 1, [(120, 0.03)], ["The trials had up to 120 requests/s within the target."]),
     ],
 )

@@ -100,10 +100,12 @@ def _batch_size(results: Results) -> Advice:
             why += " of which two batches keep the limit of p99"
     else:
         share = chosen.rate / best.rate
-        why += f"; that is {share:.0%} of the {best.rate:,.0f} items/s with {count(round(best.size), 'item')}"
+        most = f"{best.rate:,.0f} items/s with {count(round(best.size), 'item')}"
+        why += f"; that is {share:.0%} of the {most}"
     reached = max((max(point.batch_sizes, default=0) for point in results.closed), default=0)
     if reached < min(size, results.batch_size or size):
-        why += f". No batch of the closed loop had more than {count(reached, 'item')}: it needs more clients"
+        why += f". No batch of the closed loop had more than {count(reached, 'item')}: it needs "
+        why += "more clients"
     if limit is None:
         why += (
             ". A request that waits for the running batch takes up to "
@@ -134,6 +136,6 @@ def _from_fewer(points: Sequence[Point]) -> Advice:
     rates = ", ".join(f"{p.load:.0f}: {p.throughput.mean:,.0f}" for p in ascending)
     why = f"requests/s by workers: {rates}"
     if chosen is ascending[-1]:
-        cores = len(os.sched_getaffinity(0))
-        why += f". More may give more, if there are GPUs or cores left ({count(cores, 'core')} here)"
+        cores = count(len(os.sched_getaffinity(0)), "core")
+        why += f". More may give more, if there are GPUs or cores left ({cores} here)"
     return Advice("worker_num", int(chosen.load), why + ".")

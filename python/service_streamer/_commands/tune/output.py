@@ -70,8 +70,8 @@ def remarks(best: Measured, first: Sequence[Measured], space: Space, slo: float)
     most = max((one.point.throughput for one in first if one.point.keeps(slo)), default=0.0)
     if most > best.point.throughput:
         lines.append(
-            f"The trials had up to {most:,.0f} requests/s within the target. They were shorter, and "
-            "the best of many is partly luck: the table has the second measurement."
+            f"The trials had up to {most:,.0f} requests/s within the target. They were shorter, "
+            "and the best of many is partly luck: the table has the second measurement."
         )
     return lines
 
