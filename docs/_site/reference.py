@@ -1,7 +1,7 @@
 """The API reference: ``<!-- reference: NAME -->`` in a page becomes the docstring of that name.
 
-A class has a page of its own, and its comment becomes the first paragraph of the docstring. On a code
-host such a comment is invisible, and the page is a list of names with links.
+A class has a page of its own, and its comment becomes the first paragraph of the docstring. On a
+code host such a comment is invisible, and the page is a list of names with links.
 """
 
 import ast

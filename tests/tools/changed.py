@@ -5,6 +5,7 @@ names of the folders of tests/cpp that a change in cpp/ or tests/cpp concerns, o
 the Python tests beside what has changed, as arguments of pytest.
 """
 
+import functools
 import re
 import subprocess
 import sys
@@ -24,6 +25,7 @@ ROOMS = {
     "_placement": "processes/test_placement.py",
     "_ray": "api/test_ray_*.py",
     "_redis": "over_redis",
+    "service_streamer": "api/test_compat.py",
     "managed_model": "api/test_managed_model.py",
     "step_model": "steps",
     "torch": "native",
@@ -130,14 +132,19 @@ def of_support(module: str) -> str:
     return rf"^\s*(from|import) {module}\b|[\"']{module}[\"':]"
 
 
+@functools.cache
+def texts() -> dict[Path, str]:
+    """The text of each test and of what they share."""
+    return {path: path.read_text() for path in TESTS.rglob("*.py")}
+
+
 def users(pattern: str) -> set[str]:
     """The tests whose text matches, or that use a module of `support` whose text matches."""
-    texts = {path: path.read_text() for path in TESTS.rglob("*.py")}
     found: set[Path] = set()
     left = [pattern]
     while left:
         expression = re.compile(left.pop(), re.MULTILINE)
-        new = {path for path, text in texts.items() if expression.search(text)} - found
+        new = {path for path, text in texts().items() if expression.search(text)} - found
         found |= new
         left += [of_support(path.stem) for path in new if path.parent.name == "support"]
     return {str(path.relative_to(ROOT)) for path in found if path.name.startswith("test_")}

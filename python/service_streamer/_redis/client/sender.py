@@ -217,10 +217,10 @@ class Sender:
     def _next_chunks(self) -> list[Chunk]:
         """Return the unconfirmed chunks for one round trip, limited by their bytes."""
         size = 0
-        for count, chunk in enumerate(self._unconfirmed):
+        for number, chunk in enumerate(self._unconfirmed):
             size += len(chunk[5])
-            if size > FLUSH_BYTES and count:
-                return self._unconfirmed[:count]
+            if size > FLUSH_BYTES and number:
+                return self._unconfirmed[:number]
         return self._unconfirmed[:]
 
     def _messages(self, chunks: list[Chunk]) -> Messages:
