@@ -127,8 +127,8 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
   const EngineOptions options = self->engine->options();
   PyObject* message = nullptr;
   if (admission == Engine::Admission::kFull) {
-    message = PyUnicode_FromFormat("the queue has no room for %s (max_queue=%zu)", items_text(request.size, "more ").text,
-                                   options.max_queue);
+    message = PyUnicode_FromFormat("the queue has no room for %s (max_queue=%zu)",
+                                   items_text(request.size, "more ").text, options.max_queue);
   } else {
     const std::string name(request.tenant());
     message = PyUnicode_FromFormat("the queue has no room for %s of tenant '%s' (max_queue_per_tenant=%zu)",

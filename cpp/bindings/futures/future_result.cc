@@ -80,8 +80,8 @@ PyObject* raise_expired(FutureObject* future) {
   PyObject* reason = future->engine->backend->obstacle(future);
   if (reason == nullptr) return nullptr;
   const bool overdue = request.ended < request.deadline;
-  raise_message(python::request_timeout, "the request of %s was not answered within %s (%s)%U", items_text(request.size).text,
-                overdue ? "the time for a first connection" : "its deadline",
+  raise_message(python::request_timeout, "the request of %s was not answered within %s (%s)%U",
+                items_text(request.size).text, overdue ? "the time for a first connection" : "its deadline",
                 duration_text(request.ended - request.arrived).text, reason);
   Py_DECREF(reason);
   return nullptr;

@@ -27,7 +27,8 @@ svg { font: 11px system-ui, sans-serif; background: #fff }
 .line1 { stroke: #2f6fde } .dot1 { fill: #2f6fde }
 @media (prefers-color-scheme: dark) {
   svg { background: #111827 } text { fill: #f3f4f6 } .faint { fill: #9ca3af }
-  .grid { stroke: #374151 } .dot0 { fill: #6b7280 } .line1 { stroke: #7aa7f7 } .dot1 { fill: #7aa7f7 }
+  .grid { stroke: #374151 } .dot0 { fill: #6b7280 }
+  .line1 { stroke: #7aa7f7 } .dot1 { fill: #7aa7f7 }
 }
 """
 
