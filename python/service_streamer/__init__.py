@@ -120,7 +120,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> typing.Any:
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ._base.elsewhere import missing
+
+        raise missing(name)
     member = getattr(importlib.import_module(_LAZY[name], __name__), name)
     member.__module__ = __name__
     globals()[name] = member

@@ -11,6 +11,7 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/libraries.h"
 #include "bindings/python/methods.h"
+#include "bindings/python/texts.h"
 
 namespace service_streamer::bindings {
 
@@ -92,9 +93,9 @@ PyObject* raise_expired(FutureObject* future) {
   PyObject* reason = future->engine->backend->obstacle(future);
   if (reason == nullptr) return nullptr;
   const bool overdue = request.ended < request.deadline;
-  raise_message(python::request_timeout, "the request of %u items was not answered within %s (%ld ms)%U",
-                static_cast<unsigned>(request.size), overdue ? "the time for a first connection" : "its deadline",
-                static_cast<long>((request.ended - request.arrived) / std::chrono::milliseconds(1)), reason);
+  raise_message(python::request_timeout, "the request of %s was not answered within %s (%s)%U",
+                items_text(request.size).text, overdue ? "the time for a first connection" : "its deadline",
+                duration_text(request.ended - request.arrived).text, reason);
   Py_DECREF(reason);
   return nullptr;
 }
@@ -102,8 +103,8 @@ PyObject* raise_expired(FutureObject* future) {
 PyObject* raise_dropped(FutureObject* future) {
   PyObject* reason = future->engine->backend->close_reason();
   if (reason == nullptr) return nullptr;
-  raise_message(python::streamer_closed, "the streamer was closed before the request of %u items was answered%U",
-                static_cast<unsigned>(future->request->size), reason);
+  raise_message(python::streamer_closed, "the streamer was closed before the request of %s was answered%U",
+                items_text(future->request->size).text, reason);
   Py_DECREF(reason);
   return nullptr;
 }
@@ -516,8 +517,8 @@ PyObject* take_result(FutureObject* future) {
 }
 
 PyObject* raise_refused(const Request& request) {
-  PyObject* message = PyUnicode_FromFormat("the request of %u items would not be answered within the streamer's slo",
-                                           static_cast<unsigned>(request.size));
+  PyObject* message = PyUnicode_FromFormat("the request of %s would not be answered within the streamer's slo",
+                                           items_text(request.size).text);
   return raise_error(python::queue_full,
                      message != nullptr ? Py_BuildValue("(Nd)", message, double{request.retry_after}) : nullptr);
 }

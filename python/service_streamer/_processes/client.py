@@ -119,7 +119,7 @@ class Client:
         link = self._connect()
         ready = bool(link.wait_ready(timeout))
         if not ready and (error := link.connect_error()):
-            raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {error}")
+            raise RequestTimeout(f"{self.name} is not ready after {timeout or 0:g} s: {error}")
         return ready
 
     def give_up(self) -> None:

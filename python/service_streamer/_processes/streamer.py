@@ -404,7 +404,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             old.warmup,
         )
         if not greenlets.call(processes.restart, self._version(new), limit):
-            raise RequestTimeout(f"{self._name()} was not restarted after {timeout} s")
+            raise RequestTimeout(f"{self._name()} was not restarted after {limit or 0:g} s")
 
     # -------------------------------------------------------------------- private
 

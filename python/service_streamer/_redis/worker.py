@@ -41,9 +41,9 @@ class RedisWorker:
     Any number of workers on any number of machines may share a queue. A script needs
     ``if __name__ == "__main__":`` in front of it, because the model processes import the script.
 
-    A worker has at most two unanswered batches for each model. If it dies, or cannot reach the
-    broker for 6 seconds, other workers claim its requests. After three workers in a row have died
-    with a request, the request raises `WorkerLost`.
+    A worker has at most two unanswered batches for each model, and as many of a dead worker. If it
+    dies, or cannot reach the broker, other workers claim its requests within 8 seconds. After three
+    workers in a row have died with a request, the request raises `WorkerLost`.
 
     Args:
         model_class: a `ManagedModel` class, of which each process creates an instance with its

@@ -117,7 +117,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._check_open()
         if not greenlets.call(self._backend.wait_ready, limit):
             self._check_open()  # another thread may have closed it meanwhile
-            raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
+            raise RequestTimeout(f"{self._name()} is not ready after {limit or 0:g} s")
 
     def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
         self.wait_ready(timeout)

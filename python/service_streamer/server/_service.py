@@ -218,7 +218,7 @@ class Service:
     async def _load(self, handle: ModelHandle, timeout: float | None) -> None:
         is_loaded = handle.status().state == "ready"
         if not is_loaded and not await self._blocking.run(handle, handle.wait_ready, timeout):
-            raise RequestTimeout(f"the model was not loaded within {timeout} s")
+            raise RequestTimeout(f"the model was not loaded within {timeout:g} s")
 
     def _check(self, handle: ModelHandle, options: CallOptions) -> None:
         if options.priority not in _PRIORITIES:

@@ -111,8 +111,7 @@ def _of_consumers(stream: StreamStats) -> str:
     if not stream.consumers:
         return "no worker has joined the queue at the broker"
     if all(map(is_silent, stream.consumers)):
-        return (
-            f"all {len(stream.consumers)} workers at the broker have been silent for more than "
-            f"{CLAIM_AFTER:g} s"
-        )
+        n = len(stream.consumers)
+        workers = "the only worker has" if n == 1 else f"all {n} workers have"
+        return f"{workers} been silent at the broker for more than {CLAIM_AFTER:g} s"
     return ""

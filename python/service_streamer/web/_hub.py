@@ -75,7 +75,8 @@ class HubTarget:
         failed = sum(each.state.value == "failed" for each in versions)
         failed += sum(not each.versions for each in list(self.hub._models.values()))
         room = "" if limits.max_loaded is None else f" of at most {limits.max_loaded}"
-        parts = [f"{len(loaded)}{room} versions are loaded"]
+        are = "version is" if len(loaded) == 1 and not room else "versions are"
+        parts = [f"{len(loaded)}{room} {are} loaded"]
         for kind, most in (("host", limits.memory), ("gpu", limits.gpu_memory)):
             used = sum(getattr(each.size, kind) for each in loaded if each.size is not None)
             budget = "" if most is None else f" of {shown(most)}"

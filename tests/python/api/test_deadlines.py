@@ -6,7 +6,7 @@ import time
 import pytest
 from waits import LONG
 
-from service_streamer import RequestTimeout
+from service_streamer import QueueFull, RequestTimeout
 
 SOON = 0.05
 # The promise is deadline + 100 ms. The machine may be busy; but nothing else ends these requests so
@@ -134,3 +134,15 @@ def test_a_generous_deadline_does_not_disturb(streamers, threads):
         threads.run(lambda i=i: [streamer.predict([i], timeout=LONG) for _ in range(50)])
     assert threads.join() == [[[2 * i]] * 50 for i in range(8)]
     assert streamer.stats().expired == 0
+
+
+@pytest.mark.not_redis
+def test_a_message_says_1_item_and_a_time_with_its_unit(held):
+    streamer = held(batch_size=1, max_queue=1, overflow="reject")
+    waits = streamer.submit([1])
+    with pytest.raises(QueueFull, match=r"no room for 1 more item \(max_queue=1\)"):
+        streamer.predict([1])
+    assert waits.cancel()
+    time_out = r"the request of 1 item was not answered within its deadline \(\d+(\.\d+)? m?s\)"
+    with pytest.raises(RequestTimeout, match=time_out):
+        streamer.predict([1], timeout=SOON)

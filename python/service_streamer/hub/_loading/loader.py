@@ -190,7 +190,7 @@ class Loader:
             StreamerClosed: the hub was closed.
         """
         if not self._changed.wait_for(lambda: self.closed or version.state not in MOVING, timeout):
-            raise RequestTimeout(f"model {version.name} was not loaded within {timeout} s")
+            raise RequestTimeout(f"model {version.name} was not loaded within {timeout:g} s")
         if self.closed:
             raise StreamerClosed("the hub is closed")
         if version.state is State.FAILED and version.error is not None:
