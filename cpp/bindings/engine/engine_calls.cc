@@ -149,7 +149,9 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
   // Both hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the
   // request is queued.
   const bool has_deadline = !future->request->watched && future->request->deadline != TimePoint::max();
-  if ((has_deadline || self->engine->has_target()) && !call_once(self->timer_started, self->start_timer)) return false;
+  if ((has_deadline || self->engine->deadline_timer().has_target()) &&
+      !call_once(self->timer_started, self->start_timer))
+    return false;
   if (!call_once(self->started, self->start)) {
     // Other threads may have queued requests meanwhile, which no worker will take now.
     PyObject *type, *value, *traceback;
@@ -162,10 +164,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
   }
   hold(future);
   Engine::Admission admission{};
-  const auto submit = [&] {
-    Engine& engine = *self->engine;
-    admission = later != nullptr ? engine.submit(*future->request, *later) : engine.submit(*future->request);
-  };
+  const auto submit = [&] { admission = self->engine->submit(*future->request, later); };
   if (attempt(submit).raise()) {
     drop(future);
     return false;
