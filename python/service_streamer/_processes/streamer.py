@@ -443,3 +443,17 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             f"{type(self).__name__}.connect(address) in the other process"
         )
         raise TypeError(see(text, "a-streamer-that-is-pickled"))
+
+
+def processes_of(streamer: Streamer[Any, Any, Any], method: str) -> Processes:
+    """Return the worker processes of a streamer.
+
+    Args:
+        streamer: that has created them.
+        method: that needs them, for the message.
+
+    Raises:
+        RuntimeError: this process is a client.
+        StreamerClosed: the streamer is closed.
+    """
+    return streamer._owned(method)
