@@ -29,6 +29,10 @@ class Options:
 
     Raises:
         ValueError: a value is invalid. The message names the field and the value.
+
+    Example:
+        >>> extend.Options(batch_size=64, policy="greedy").max_latency
+        0.1
     """
 
     batch_size: int

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
+from .._engine.future import abandon
 from .._engine.outputs import join_outputs
 
 
@@ -48,7 +49,7 @@ class Piece:
         self._call = call
         if self.request.ended:
             self._call = None
-            call._abandon()
+            abandon(call)
 
     def arrived(self, outputs: Any) -> None:
         """End with the outputs of the last stage. Those of the last piece answer the request."""
@@ -65,7 +66,7 @@ class Piece:
         """Cancel what is under way, after the request has ended."""
         call = self._call
         if self._take() is not None and call is not None:
-            call._abandon()
+            abandon(call)
 
     def has_ended(self) -> bool:
         return self._free is not None and not self._batch

@@ -324,7 +324,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         self._shown = shown
         self._client = RayClient(options, owner, shown, owns=owns, window=window)
         super().__init__(options, self._client)
-        self._engine = Submissions(self._client.engine, options, self._client.cancel)  # type: ignore[assignment]
+        self._engine = Submissions(self._client.engine, options, self._client.cancel)
 
     def _backend_in_child(self) -> Backend:
         raise StreamerError(

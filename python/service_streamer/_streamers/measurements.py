@@ -74,9 +74,7 @@ def is_open(streamer: BaseStreamer) -> bool:
     """Return False once the streamer has no more requests."""
     if streamer._state is not LifeCycle.CLOSING:
         return streamer._state is LifeCycle.OPEN
-    # close() in a done callback never gets as far as CLOSED
-    stats = streamer._engine.stats()
-    return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+    return not streamer._engine.join(0)  # close() in a done callback never gets as far as CLOSED
 
 
 def counters(stats: StreamerStats, kind: Kind) -> Values:

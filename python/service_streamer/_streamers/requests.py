@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterable
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic
 
-from .. import _core
 from .._base import options as _options
 from .._base.messages import see
 from .._base.options import Options
@@ -19,7 +18,7 @@ from .._engine.future import Future
 from . import map as _map
 
 if TYPE_CHECKING:
-    from .._engine.backend import Backend
+    from .._engine.backend import Backend, EngineLike
     from .._streams.inbox import Inbox
     from .._streams.stream import AsyncStream, Stream
     from .tracing import Tracing
@@ -36,7 +35,7 @@ class Requests(Generic[Item, Result, Piece]):
         __class_getitem__ = classmethod(GenericAlias)
 
     _backend: Backend
-    _engine: _core.Engine
+    _engine: EngineLike
     _options: Options
     _tracing: Tracing | None = None
     """set by `service_streamer.otel`"""
@@ -281,8 +280,7 @@ class Requests(Generic[Item, Result, Piece]):
             return engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
 
         backend = self._backend
-        client = getattr(backend, "pieces_to", None)  # of a broker
-        return opening.begin(submit, item, buffer, engine, backend.remote, client)
+        return opening.begin(submit, item, buffer, engine, backend.remote, backend.pieces_to)
 
     def _close_streams(self) -> None:
         if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:

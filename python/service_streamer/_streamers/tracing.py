@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from .. import _core
+from .._engine.backend import EngineLike
 from .._engine.future import Future
 
 
@@ -16,7 +17,7 @@ class Tracing(Protocol):
 
     def predict(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         batch: Any,
         timeout: float | None,
         priority: int,
@@ -25,7 +26,7 @@ class Tracing(Protocol):
 
     def submit(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         batch: Any,
         timeout: float | None,
         priority: int,
@@ -34,7 +35,7 @@ class Tracing(Protocol):
 
     async def apredict(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         batch: Any,
         timeout: float | None,
         priority: int,
@@ -43,7 +44,7 @@ class Tracing(Protocol):
 
     def stream(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         items: list[Any],
         priority: int,
         tenant: str | None,

@@ -12,6 +12,7 @@ from opentelemetry import trace
 from .. import _core
 from .._base.errors import QueueFull, RequestTimeout, StreamerClosed
 from .._base.request_context import join
+from .._engine.backend import EngineLike
 from .._engine.future import Future
 from .._models.spans.batches import ended_batch
 from .._models.spans.context import pack
@@ -54,7 +55,7 @@ class Tracing:
 
     def predict(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         batch: Any,
         timeout: float | None,
         priority: int,
@@ -71,7 +72,7 @@ class Tracing:
 
     def submit(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         batch: Any,
         timeout: float | None,
         priority: int,
@@ -86,7 +87,7 @@ class Tracing:
 
     def stream(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         items: list[Any],
         priority: int,
         tenant: str | None,
@@ -102,7 +103,7 @@ class Tracing:
 
     async def apredict(
         self,
-        engine: _core.Engine,
+        engine: EngineLike,
         batch: Any,
         timeout: float | None,
         priority: int,
