@@ -125,7 +125,7 @@ def outcome_of(future: Future[Any]) -> Outcome | None:
 
 
 def abandon(future: Future) -> None:
-    """Cancel a request that nobody waits for, also if the model works on it."""
+    """Cancel a request whose outputs are not wanted, also if the model works on it."""
     future._abandon()
 
 
