@@ -15,6 +15,7 @@ from .._base.messages import made_by_user, see, short, warn, wrong_option
 from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
 from ..managed_model import ManagedModel
+from ..step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
 """what runs in worker processes"""
@@ -139,7 +140,8 @@ def is_managed(source: Any) -> bool:
 
 def makes_steps(source: Any) -> bool:
     """Return True for a `StepModel`, and for a subclass of it."""
-    return bool((isinstance(source, ManagedModel) or is_managed(source)) and source._makes_steps)
+    kind = get_origin(source) or source
+    return isinstance(source, StepModel) or (isinstance(kind, type) and issubclass(kind, StepModel))
 
 
 def name_of(source: Any) -> str:

@@ -11,6 +11,7 @@ from ..._base.options import Options
 from ..._engine import lifecycle
 from ..._models.model import Model
 from ..._placement.places import Placement
+from ..._streamers.view import begin_close
 from ..._waiting.threads import original
 from .memory import PackedModel
 from .streamer import SharedStreamer
@@ -88,7 +89,7 @@ class SharedWorkers:
         for worker in self._workers:
             worker.closing = True
             if not drain:
-                worker.streamer._begin_close(drain=False, alone=False)
+                begin_close(worker.streamer, drain=False)
 
     def close(self, timeout: float | None) -> None:
         """End the processes. After the timeout, kill those that work."""
