@@ -1,6 +1,6 @@
 """A monitor: it logs each batch that took longer than a limit.
 
-    python slow_batches.py
+python slow_batches.py
 """
 
 import logging

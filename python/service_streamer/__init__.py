@@ -110,16 +110,20 @@ if typing.TYPE_CHECKING:
 def __getattr__(name: str) -> typing.Any:
     """Import what few programs need when it is first used."""
     if name in ("AsyncStream", "Stream"):
-        from ._streams import stream as module
-    elif name == "Pipeline":
-        from ._pipeline import pipeline as module
+        from ._streams import stream
+
+        found = vars(stream)
+    elif name in ("Pipeline", "Stage"):
+        from ._pipeline import pipeline
+
+        found = vars(pipeline)
     elif name == "Recorder":
-        from ._streamers import timeline as module
-    elif name == "Stage":
-        from ._pipeline import stage as module
+        from ._streamers import timeline
+
+        found = vars(timeline)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    member = getattr(module, name)
+    member = found[name]
     member.__module__ = __name__
     globals()[name] = member
     return member

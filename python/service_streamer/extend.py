@@ -1,4 +1,4 @@
-"""What a package needs that extends service-streamer, beside the public names of `service_streamer`.
+"""What a package that extends service-streamer needs, beside the names of `service_streamer`.
 
 A monitor begins with `view_of`:
 

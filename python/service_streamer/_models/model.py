@@ -134,14 +134,17 @@ def _streams(predict: Callable[[list[Any]], Any]) -> bool:
 
 def is_managed(source: Any) -> bool:
     """Return True for a subclass of `ManagedModel`, also one with type parameters."""
-    source = get_origin(source) or source
-    return isinstance(source, type) and issubclass(source, ManagedModel)
+    return _is_subclass(source, ManagedModel)
 
 
 def makes_steps(source: Any) -> bool:
     """Return True for a `StepModel`, and for a subclass of it."""
-    kind = get_origin(source) or source
-    return isinstance(source, StepModel) or (isinstance(kind, type) and issubclass(kind, StepModel))
+    return isinstance(source, StepModel) or _is_subclass(source, StepModel)
+
+
+def _is_subclass(source: Any, kind: type) -> bool:
+    source = get_origin(source) or source
+    return isinstance(source, type) and issubclass(source, kind)
 
 
 def name_of(source: Any) -> str:

@@ -31,7 +31,7 @@ class StreamerView:
         >>> view = extend.view_of(streamer)
         >>> outputs = streamer.predict([1, 2])
         >>> view.name, view.state, view.submitted, view.stats(timeout=0).completed
-        ('ThreadedStreamer', 'open', 1, 1)
+        ('ThreadedStreamer(sorted)', 'open', 1, 1)
     """
 
     def __init__(self, streamer: BaseStreamer) -> None:
@@ -59,8 +59,7 @@ class StreamerView:
         if streamer is None or streamer._state is not LifeCycle.CLOSING:
             return streamer is not None and streamer._state is LifeCycle.OPEN
         # close() in a done callback never gets as far as CLOSED
-        stats = streamer._engine.stats()
-        return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
+        return not streamer._engine.join(0)
 
     @property
     def has_stopped(self) -> bool:
@@ -79,7 +78,7 @@ class StreamerView:
 
     @property
     def options(self) -> Options:
-        """The options. A change of them has no effect."""
+        """The options, as they are now."""
         return self._alive()._options
 
     @property
@@ -187,7 +186,7 @@ class StreamerView:
         return True
 
     def stop_tracing(self, tracer: RequestTracer) -> bool:
-        """Make no more spans. Requests in flight keep theirs. Return False if it has another one."""
+        """Make no more spans. Return False if the streamer has another tracer, or none."""
         streamer = self._streamer()
         if streamer is None or self.tracer is not tracer:
             return False

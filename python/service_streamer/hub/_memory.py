@@ -7,7 +7,7 @@ import ctypes
 import gc
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._base import cuda as _cuda
 from .._base.errors import StreamerError

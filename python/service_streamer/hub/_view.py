@@ -9,7 +9,7 @@ from .._base.options import Options
 from ..extend import BaseStreamer
 from ._handle import ModelHandle
 from ._hub import ModelHub
-from ._models import Model, State
+from ._models import Model, State, Version
 from ._names import Names
 from ._status import ModelStatus, VersionView
 from ._tracing import HubTracing, VersionTracer
@@ -75,11 +75,7 @@ class HubView:
         Raises:
             UnknownModel: there is no such model, version or label.
         """
-        if name is not None:
-            return [*self._names.versions(name)]
-        if isinstance(self._hub, ModelHandle):
-            return [*self._hub._alias.version.model.versions.copy().values()]
-        return [*self._hub._versions()]
+        return [*(self._versions() if name is None else self._names.versions(name))]
 
     def status(self, name: str) -> ModelStatus:
         """Return the state of one model. Takes a time that does not depend on the other models.
@@ -119,7 +115,7 @@ class HubView:
             if holder.tracing is not None:
                 return False
             holder.tracing = HubTracing(make)
-            for version in self.versions():
+            for version in self._versions():
                 if version.streamer is not None and (found := self._loader.tracing_of(version)):
                     found.watch(version.streamer)
         return True
@@ -132,6 +128,11 @@ class HubView:
             if tracing is not None and tracing.make is make:
                 holder.tracing = None
                 tracing.forget()
+
+    def _versions(self) -> list[Version]:
+        if isinstance(self._hub, ModelHub):
+            return self._hub._versions()
+        return list(self._hub._alias.version.model.versions.copy().values())
 
     def _holder(self) -> Model | Loader:
         hub = self._hub

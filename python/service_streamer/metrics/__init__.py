@@ -74,7 +74,9 @@ def register(
         raise wrong_option(
             f"registry must be a prometheus_client.CollectorRegistry, not {registry!r}", TypeError
         )
-    view = view_of_hub(streamer) if isinstance(streamer, ModelHub) else view_of(streamer)
-    view.check_open()
+    if isinstance(streamer, ModelHub):
+        view_of_hub(streamer).check_open()
+    else:
+        view_of(streamer).check_open()
     PROCESS.open_directory()
     collector_of(registry).add(streamer, name)

@@ -7,10 +7,11 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
+
 from .._statistics.measurements import Values
 from .._waiting.threads import original
 from ..extend import BaseStreamer
-from ..hub import STATES, ModelHub, VersionView, view_of
+from ..hub import HubView, ModelHub, VersionView, view_of
 from ._entry import Entry
 from ._records import (
     Record,
@@ -180,7 +181,7 @@ def _entry_of(hub: str, version: VersionView, streamer: BaseStreamer) -> Entry:
 def _record(version: VersionView, uptime: float) -> Record:
     status = version.status()
     gauges: Values = {
-        "model_state": {state: float(state == status.state) for state in STATES},
+        "model_state": {state: float(state == status.state) for state in HubView.STATES},
         "model_serving": {"": float(version.serves)},
         "model_degraded": {"": float(version.is_degraded)},
         "model_waiting_requests": {"": status.waiting},

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .events import Recording
-from .history import History, Request, BatchRun
+from .history import BatchRun, History, Request
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 _FIRST_EXTRA_TRACK = 1 << 30  # above all thread ids of Linux

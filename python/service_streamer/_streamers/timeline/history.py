@@ -52,7 +52,7 @@ class BatchRun:
         >>> view = extend.view_of(streamer)
         >>> (run,) = view.batches(1, lambda seconds: len(streamer.predict([2, 1])) > 2)
         >>> run.items, run.outcome, run.end > run.begin
-        (2, 'completed', True)
+        (2, 'answered', True)
     """
 
     batch: int
@@ -67,7 +67,7 @@ class BatchRun:
     """the batch, or the batch of which this is a part, has run before"""
     end: int = 0
     outcome: str = ""
-    """"completed" or "failed", for instance; empty: it had not ended with the recording"""
+    """such as "answered" or "failed"; empty: it had not ended when the recording ended"""
     times: dict[str, int] = dataclasses.field(default_factory=dict)
     """decode, predict and encode in a worker process, in nanoseconds"""
     phases: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)

@@ -90,7 +90,7 @@ class Loader:
         version: Version = piece.request.alias.version  # type: ignore[attr-defined]
         tracing = piece.request.tracing  # type: ignore[attr-defined]
         if tracing is not None and version.streamer is None:
-            piece.request.begin_wait(tracing.wait(piece.context))  # type: ignore[attr-defined]
+            piece.request.begin_wait(tracing.tracer.wait(piece.context))  # type: ignore[attr-defined]
         try:
             streamer = self._wait_in(version, piece)
         except Exception as error:

@@ -14,7 +14,6 @@ from ..._engine.backend import Backend, join_in_background
 from ..._processes.streamer import Streamer
 from ..._statistics.stats import OUTCOMES
 from ..._waiting.threads import Condition, original
-from ...extend import outcome_of
 from .memory import PackedModel
 from .worker import SharedWorker
 
@@ -135,7 +134,7 @@ class SharedEngine:
             self._ended.notify()
 
     def _done(self, future: Any) -> None:
-        outcome, _ = outcome_of(future) or ("failed", 0.0)
+        outcome, _ = future._ended() or ("failed", 0.0)
         self._end(outcome)
 
     def _tenant_of(self, tenant: Any) -> Any:

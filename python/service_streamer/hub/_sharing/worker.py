@@ -16,7 +16,7 @@ from ..._base.errors import (
 from ..._base.messages import describe
 from ..._engine.backend import weakly
 from ..._placement.places import Fixed, Place
-from ..._processes.streamer import Streamer, processes_of
+from ..._processes.streamer import Streamer
 from .memory import PackedModel, RunningModel
 from .models import SharedModels
 
@@ -49,7 +49,7 @@ class SharedWorker:
             max_queue_per_tenant=MAX_QUEUE,
             _placement=Fixed(place),
         )
-        processes_of(self.streamer, "share").share(weakly(self._died))
+        self.streamer._owned("share").share(weakly(self._died))
 
     def __len__(self) -> int:
         return len(self._weights)

@@ -11,7 +11,6 @@ from ..._base.options import Options
 from ..._engine import lifecycle
 from ..._models.model import Model
 from ..._placement.places import Placement
-from ..._streamers.view import begin_close
 from ..._waiting.threads import original
 from .memory import PackedModel
 from .streamer import SharedStreamer
@@ -89,7 +88,7 @@ class SharedWorkers:
         for worker in self._workers:
             worker.closing = True
             if not drain:
-                begin_close(worker.streamer, drain=False)
+                worker.streamer._begin_close(drain=False, alone=False)
 
     def close(self, timeout: float | None) -> None:
         """End the processes. After the timeout, kill those that work."""
