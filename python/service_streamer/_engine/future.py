@@ -98,11 +98,9 @@ class Outcome(NamedTuple):
     """How a request has ended.
 
     Example:
-        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
-        >>> future = streamer.submit([1, 2])
-        >>> future.add_done_callback(lambda done: print(extend.outcome_of(done).name))
-        >>> future.result()
-        [1, 2]
+        >>> future = ThreadedStreamer(sorted, batch_size=64).submit([1, "a"])
+        >>> isinstance(future.exception(), TypeError), extend.outcome_of(future).name
+        (True, 'failed')
     """
 
     name: str
@@ -119,14 +117,16 @@ def outcome_of(future: Future[Any]) -> Outcome | None:
 
     Returns:
         None: the request has not ended.
+
+    Example:
+        >>> future = ThreadedStreamer(sorted, batch_size=64).submit([1, 2])
+        >>> future.result()
+        [1, 2]
+        >>> extend.outcome_of(future).name
+        'completed'
     """
     ended = future._ended()
     return None if ended is None else Outcome(*ended)
-
-
-def abandon(future: Future) -> None:
-    """Cancel a request whose outputs are not wanted, also if the model works on it."""
-    future._abandon()
 
 
 def notify_waiters(future: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -162,18 +161,6 @@ def _batch_spans() -> ModuleType | None:
     except ImportError:  # opentelemetry is an extra
         return None
     return batches
-
-
-def flush_spans() -> None:
-    """Export the spans of batches before this process ends."""
-    if (spans := sys.modules.get(f"{__package__}.spans.batches")) is not None:
-        spans.flush()
-
-
-def flush_streams() -> None:
-    """Send the last pieces of streams before this process ends."""
-    if (remote := sys.modules.get("service_streamer._streams.remote")) is not None:
-        remote.finish()
 
 
 def _ignore(error: Exception) -> None:

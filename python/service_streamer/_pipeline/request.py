@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
-from .._engine.future import abandon
 from .._engine.outputs import join_outputs
 
 
@@ -49,7 +48,7 @@ class Piece:
         self._call = call
         if self.request.ended:
             self._call = None
-            abandon(call)
+            call._abandon()
 
     def arrived(self, outputs: Any) -> None:
         """End with the outputs of the last stage. Those of the last piece answer the request."""
@@ -66,7 +65,7 @@ class Piece:
         """Cancel what is under way, after the request has ended."""
         call = self._call
         if self._take() is not None and call is not None:
-            abandon(call)
+            call._abandon()
 
     def has_ended(self) -> bool:
         return self._free is not None and not self._batch

@@ -410,6 +410,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
 
     def _open(self, options: Options, backend: Processes | Client) -> None:
         self._peer = backend
+        self._is_client = isinstance(backend, Client)
         super().__init__(options, backend)
 
     def _version(self, model: Model) -> ModelVersion:
@@ -432,6 +433,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             owner_returns=owner_returns,
             user=self._peer.user,
         )
+        self._is_client = True
         return self._peer
 
     def _name(self) -> str:

@@ -335,6 +335,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             )
         )
 
+    def _has_ready_worker(self, stats: StreamerStats) -> bool:
+        return super()._has_ready_worker(stats) or bool(self._client.replicas())
+
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
         obstacle = self._client.obstacle
         return super()._explanation(f"{text}\n\n{obstacle}" if obstacle else text, name, stats)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._base.errors import QueueFull
 from .._base.messages import missing_package
-from .._engine.future import Future, abandon
+from .._engine.future import Future
 from .._engine.outputs import is_frame, rows_by
 
 
@@ -76,7 +76,7 @@ def _outputs(
     finally:
         # After an error, or if the consumer stops early, the remaining outputs are not needed.
         for future in under_way:
-            abandon(future)
+            future._abandon()
         if bar is not None:
             bar.close()
 

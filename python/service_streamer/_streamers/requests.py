@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 from collections.abc import Callable, Generator, Iterable
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic
@@ -38,7 +37,7 @@ class Requests(Generic[Item, Result, Piece]):
     _engine: EngineLike
     _options: Options
     _tracing: Tracing | None = None
-    """set by `service_streamer.otel`"""
+    """set by `StreamerView.start_tracing`"""
     _count_items: Callable[[Any], int] = staticmethod(operator.length_hint)
     """the number of items of what a request has, for its span"""
 
@@ -281,7 +280,3 @@ class Requests(Generic[Item, Result, Piece]):
 
         backend = self._backend
         return opening.begin(submit, item, buffer, engine, backend.remote, backend.pieces_to)
-
-    def _close_streams(self) -> None:
-        if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:
-            hubs.this_hub().close_streams(self._engine)

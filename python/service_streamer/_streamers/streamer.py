@@ -17,10 +17,12 @@ from .._base.options import Options
 from .._base.types import Item, Piece, Policy, Result
 from .._engine import lifecycle
 from .._engine.backend import Backend, EngineLike, NoBackend
+from .._engine.future import Future
 from .._statistics import stats as _stats
 from .._statistics.explain import explain
 from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
+from .._statistics.verdict import verdict
 from .._waiting import greenlets
 from .._waiting.threads import original
 from .._waiting.timeouts import countdown
@@ -44,12 +46,18 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     """The base class of a streamer. A subclass supplies the `Backend` that runs the model.
 
     All public methods may be called by any thread.
+
+    Example:
+        >>> isinstance(ThreadedStreamer(sorted, batch_size=64), extend.BaseStreamer)
+        True
     """
 
     _needs_ready_worker = True
     """False: its requests wait elsewhere for a worker"""
     _kind = Kind.THREADS
     """of its statistics, for monitors"""
+    _is_client = False
+    """True: another process of this machine has its engine"""
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -267,7 +275,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         backend = self._backend
         (backend.close_alone if alone else backend.close)(drain)
         if not drain:
-            self._close_streams()
+            lifecycle.drop(self._engine)
 
     def _end_close(self, limit: float | None) -> None:
         """Wait until all requests and workers have ended. After `limit` seconds, end them."""
@@ -279,6 +287,20 @@ class BaseStreamer(Requests[Item, Result, Piece]):
             backend.engine.abort()
             backend.join(0.0)
         self._state = LifeCycle.CLOSED
+
+    def _forward(
+        self, items: list[Any], priority: int, tenant: str | None, context: bytes | None
+    ) -> Future:
+        """Send a request that has its span and its deadline elsewhere. Does not block."""
+        return self._engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
+
+    def _has_ready_worker(self, stats: StreamerStats) -> bool:
+        """Return False if it is not known that a worker is ready. `stats` were just read."""
+        return any(worker.state == "ready" for worker in stats.worker_processes)
+
+    def _verdict(self, stats: StreamerStats) -> str:
+        """Return one sentence: what limits the size of the batches."""
+        return verdict(stats, stats.last_10s)
 
     def _backend_in_child(self) -> Backend:
         """Return the backend that replaces the parent's in a forked child."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .._base.errors import CancelledError, RequestTimeout, StreamerClosed, StreamerError, WorkerLost
 from .._base.messages import wrong_option
 from .._base.model_errors import sent_of
-from .._engine.future import Future, abandon, outcome_of
+from .._engine.future import Future, outcome_of
 from .._waiting.threads import original
 
 LATE = 2.0  # s without a piece, after which the rest of an ended request is lost
@@ -175,7 +175,7 @@ class Inbox:
         self._close()
         self.pieces.clear()
         if self._future is not None:
-            abandon(self._future)
+            self._future._abandon()
         self.on_taken = self._future = None  # the writer and the future refer to the inbox
 
     @property

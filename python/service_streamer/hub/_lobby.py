@@ -21,13 +21,13 @@ from .._engine.future import Future
 from .._engine.waiting_room import WaitingRoom
 from .._pipeline.backend import PipelineFuture
 from .._pipeline.request import Piece, StagedRequest, join
-from .._streamers.streamer import BaseStreamer
 from .._waiting.timeouts import countdown
+from ..extend import BaseStreamer
 
 if TYPE_CHECKING:
     from .._streams.inbox import Inbox
     from ._models import Alias
-    from ._tracing import VersionTracing
+    from ._tracing import VersionTracing, WaitSpan
 
 MAX_QUEUE = 65_536  # requests that the thread of the lobby has not seen yet
 
@@ -65,9 +65,9 @@ class LobbyRequest(StagedRequest):
         self.alias = alias
         self.tracing = tracing
         # The span of the wait for a load, if there is one. pop() is atomic.
-        self._wait: list[Any] = []
+        self._wait: list[WaitSpan] = []
 
-    def begin_wait(self, span: Any) -> None:
+    def begin_wait(self, span: WaitSpan) -> None:
         """Keep a span that lasts until the request goes to its streamer, or ends."""
         self._wait.append(span)
         if self.ended:
