@@ -63,7 +63,7 @@ class StreamerView:
 
     @property
     def has_stopped(self) -> bool:
-        """True: its engine takes no requests, also if nobody has closed the streamer."""
+        """True: its engine takes no requests: it was closed, or its thread has ended."""
         return bool(self._alive()._engine.closed())
 
     @property
