@@ -10,7 +10,7 @@ A monitor begins with `view_of`:
     ('open', 2)
 
 `service_streamer.hub.view_of` does the same for a `ModelHub`. The packages `metrics`, `otel`, `web`
-and `server` use nothing else of streamers and hubs.
+and `server` read no private member of streamers and hubs.
 """
 
 from ._engine.future import Outcome, outcome_of
