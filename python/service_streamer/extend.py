@@ -19,7 +19,7 @@ A back end begins with `WaitingRoom`, whose threads hand batches on, and `Backen
     [2, 4]
 
 `service_streamer.hub.view_of` does the same for a `ModelHub`. The packages `metrics`, `otel`, `web`
-and `server` use nothing else of streamers and hubs.
+and `server` read no private member of streamers and hubs.
 """
 
 from ._base.options import Options
