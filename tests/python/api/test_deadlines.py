@@ -21,6 +21,7 @@ def took(function, *args, **kwargs):
     return time.monotonic() - start
 
 
+@pytest.mark.outside
 def test_predict_ends_at_its_deadline_while_the_model_is_slow(streamers, gate):
     streamer = streamers(gate)
     assert SOON <= took(streamer.predict, [1], timeout=SOON) < LATE
@@ -54,6 +55,7 @@ def test_timeout_of_the_call_goes_before_worker_timeout(held, gate, threads):
     assert threads.join() == [[2]]
 
 
+@pytest.mark.outside
 def test_a_submitted_request_ends_at_its_deadline_without_a_waiter(held):
     streamer = held()
     ended = threading.Event()
@@ -88,6 +90,7 @@ def test_a_deadline_before_those_that_are_watched_already_is_kept(held):
     assert not later.done()
 
 
+@pytest.mark.outside
 def test_expired_requests_never_reach_the_model(held, gate):
     streamer = held()
     expired = [streamer.submit([f"expired {i}"], timeout=0) for i in range(5)]
