@@ -275,7 +275,7 @@ def python_package() -> Drawing:
         ("app", "servers and monitors", "server · metrics · otel"),
         ("app", "many models", "hub"),
         ("model", "streamers of others", "_pipeline · _redis · _ray"),
-        ("model", "streamers", "_threads · _processes"),
+        ("model", "streamers, ONNX files", "_threads · _processes · onnx"),
         ("model", "native models", "torch"),
         ("model", "models", "_models"),
         ("engine", "what all streamers share", "_streamers"),

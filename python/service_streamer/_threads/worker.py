@@ -87,7 +87,8 @@ class EngineThreads:
     def _start_workers(self) -> None:
         if not self._threads and self._model is not None:
             self._intra_op_threads = _cores.cpu_threads(self._model)
-            _cores.warn(self._name, self._count, self._intra_op_threads)
+            remedy = _cores.remedy_of(self._model)
+            _cores.warn(self._name, self._count, self._intra_op_threads, remedy)
         while len(self._threads) < self._count:
             self._threads.append(threads.NativeThread(self._run, self.thread_name))
         for thread in self._threads:
