@@ -6,6 +6,7 @@ named here are looked at.
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ Field = tuple[int, int, int]
 """the number of a field, and where its value begins and ends; the value itself and -1 for an int"""
 
 
-class TensorInfo(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
     """An input or output of an ONNX file.
 
     Example:

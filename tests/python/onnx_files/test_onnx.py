@@ -225,7 +225,7 @@ def test_a_model_travels_as_its_path_and_options(tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "worker_num", "wanted"),
-    [(None, 1, None), (None, 64, 1), (3, 2, 3)],
+    [(None, 1, None), (None, 64, 1), (3, 64, 3)],
 )
 def test_statistics_tell_the_threads_of_a_batch(tmp_path, given, worker_num, wanted):
     path = onnx_models.tabular(tmp_path / "model.onnx")
