@@ -38,7 +38,10 @@ from service_streamer import (
 
 COMMAND = [sys.executable, "-m", "service_streamer"]
 LOCALHOST = "127.0.0.1"
-NEGATE = "NEGATE_HEX"
+NEGATE = (
+    "080812003a440a0b0a017812017922034e65671201675a180a017812130a110801120d0a07120562"
+    "617463680a02080162180a017912130a110801120d0a07120562617463680a02080142040a001011"
+)
 """an ONNX file: the input x, float32 [batch, 1], with the other sign"""
 
 

@@ -17,14 +17,14 @@ from typing import Any
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-import numpy as np  # noqa: E402
-import onnxruntime  # noqa: E402
-from onnx import NodeProto, TensorProto, helper, numpy_helper, save  # noqa: E402
+import numpy as np
+import onnxruntime
+from cases import common
+from cases.threads import measure
+from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 
-from cases import common  # noqa: E402
-from cases.threads import measure  # noqa: E402
-from service_streamer import ThreadedStreamer  # noqa: E402
-from service_streamer.onnx import OnnxModel  # noqa: E402
+from service_streamer import ThreadedStreamer
+from service_streamer.onnx import OnnxModel
 
 ROUNDS = 5
 CALLERS = (1, 16, 64)
@@ -54,7 +54,9 @@ class Graph:
         return self.constant(values.astype("f4"))
 
     def save(self, path: Path, inputs: dict[str, tuple[int, list[Any]]], width: int) -> None:
-        values = [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in inputs.items()]
+        values = [
+            helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in inputs.items()
+        ]
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])
         self.nodes.append(helper.make_node("Identity", [self.nodes[-1].output[0]], ["y"]))
         graph = helper.make_graph(self.nodes, "graph", values, [output], self.weights)
@@ -114,7 +116,8 @@ def plain(path: Path) -> Callable[[list[Any]], Any]:
     if len(names) == 1:
         return lambda batch: session.run(None, {names[0]: np.stack(batch)})[0]
     return lambda batch: session.run(
-        None, {name: np.stack(each) for name, each in zip(names, zip(*batch, strict=True), strict=True)}
+        None,
+        {name: np.stack(each) for name, each in zip(names, zip(*batch, strict=True), strict=True)},
     )[0]
 
 

@@ -44,10 +44,10 @@ from service_streamer import (
 from service_streamer._streamers.streamer import BaseStreamer
 from service_streamer.hub import ModelSpec
 from service_streamer.managed_model import ManagedModel as OldManagedModel
+from service_streamer.onnx import OnnxModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
 from service_streamer.service_streamer import ThreadedStreamer as OldThreadedStreamer
-from service_streamer.onnx import OnnxModel
 from service_streamer.torch import BatchedModel, Signature, compile, read_sidecar
 
 

@@ -53,7 +53,8 @@ def specs_of(
 def specs_of_file(model: OnnxModel) -> tuple[str, Specs, Specs]:
     """Return the structure of an item, the inputs, and the outputs that callers get."""
     inputs, outputs = (
-        _specs([each.name for each in tensors], tensors) for tensors in (model.inputs, model.outputs)
+        _specs([each.name for each in tensors], tensors)
+        for tensors in (model.inputs, model.outputs)
     )
     return "tensor" if len(model.inputs) == 1 else "dict", inputs, outputs
 

@@ -93,12 +93,14 @@ def cut(
                 f"dimension {axis} of output {name!r} has the size {output.shape[axis]}, but by "
                 f"its name in the file it has that of an input, {max(lengths)}: rename it there"
             )
-        before = (slice(None),) * (axis - 1)
-        rows = [row[(*before, slice(n))] for row, n in zip(rows, lengths, strict=True)]
+        own = [(*(slice(None),) * (axis - 1), slice(length)) for length in lengths]
+        rows = [row[part] for row, part in zip(rows, own, strict=True)]
     return rows
 
 
-def join(found: Sequence[tuple[list[int], Any]], failed: Mapping[int, Exception], count: int) -> Any:
+def join(
+    found: Sequence[tuple[list[int], Any]], failed: Mapping[int, Exception], count: int
+) -> Any:
     """Return the outputs of a batch of so many items that ran in parts.
 
     Args:
@@ -110,10 +112,13 @@ def join(found: Sequence[tuple[list[int], Any]], failed: Mapping[int, Exception]
 
     if len(found) == 1 and not failed:
         return found[0][1]
-    alike = {(each.dtype, each.shape[1:]) if isinstance(each, np.ndarray) else None for _, each in found}
+    kinds = {
+        (each.dtype, each.shape[1:]) if isinstance(each, np.ndarray) else (None, ())
+        for _, each in found
+    }
     outputs: Any = [None] * count
-    if not failed and len(alike) == 1 and None not in alike:
-        ((dtype, shape),) = alike
+    if not failed and len(kinds) == 1 and (None, ()) not in kinds:
+        dtype, shape = kinds.pop()
         outputs = np.empty((count, *shape), dtype)
         for places, rows in found:
             outputs[places] = rows

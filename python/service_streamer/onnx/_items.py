@@ -26,7 +26,9 @@ class Reader:
 
         self._inputs = inputs
         self._names = {each.name: place for place, each in enumerate(inputs)}
-        self.dtypes = [np.dtype(object if i.dtype == "string" else i.dtype) for i in inputs]
+        self.dtypes: list[Any] = [
+            np.dtype(object if i.dtype == "string" else i.dtype) for i in inputs
+        ]
         """of numpy, of each input"""
         self._plain = np.ndarray
         self.padded = [pad and len(_shape(i)) > 0 and type(_shape(i)[0]) is not int for i in inputs]
@@ -39,6 +41,7 @@ class Reader:
         Raises:
             TypeError, ValueError: the item does not fit the inputs. The message names the input.
         """
+        values: Sequence[Any]
         if isinstance(item, Mapping):
             values = self._ordered(item)
         elif type(item) is tuple:
@@ -113,7 +116,11 @@ class Reader:
         return [item[name] for name in self._names]
 
     def _told(self) -> str:
-        return f"the inputs {', '.join(self._names)}" if len(self._names) > 1 else f"the input {next(iter(self._names))!r}"
+        return (
+            f"the inputs {', '.join(self._names)}"
+            if len(self._names) > 1
+            else f"the input {next(iter(self._names))!r}"
+        )
 
     def _array(self, place: int, value: Any) -> Array:
         info, dtype = self._inputs[place], self.dtypes[place]
@@ -121,7 +128,9 @@ class Reader:
             return _converted(value, dtype)
         except _DoesNotFit as error:
             wanted = "str" if dtype.hasobject else info.dtype
-            raise error.kind(f"input {info.name!r} of an item {error}, the model wants {wanted}") from None
+            raise error.kind(
+                f"input {info.name!r} of an item {error}, the model wants {wanted}"
+            ) from None
 
     def _check(self, shapes: tuple[tuple[int, ...], ...]) -> Hashable:
         """Check the shapes of an item. Return those in which the items of a batch are alike."""
@@ -231,4 +240,8 @@ _CASTS = {("f", "f"), *((a, b) for a in "iu" for b in "iuf")}
 
 def _kind_of(value: Any) -> str:
     kind = type(value)
-    return f"{kind.__name__} {short(value)}" if kind in (bool, int, float, str, bytes) else kind.__name__
+    return (
+        f"{kind.__name__} {short(value)}"
+        if kind in (bool, int, float, str, bytes)
+        else kind.__name__
+    )

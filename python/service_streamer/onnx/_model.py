@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from .._base.errors import OutputSizeMismatch
@@ -29,9 +30,6 @@ from ._session import (
     names_of,
 )
 from ._shapes import choose, find_cuts, fixed_batch
-
-_inherited: list[Any] = []
-"""the sessions of a parent: their threads are not in this process, so they must not be closed"""
 
 
 class OnnxModel(Loadable):
@@ -119,14 +117,15 @@ class OnnxModel(Loadable):
         }
         values = read_file(path)
         self.inputs: tuple[TensorInfo, ...] = values.inputs
-        self.outputs: tuple[TensorInfo, ...] = choose(self._path, values.outputs, outputs)
         self._rows = fixed_batch(self._path, self.inputs)
+        self.outputs: tuple[TensorInfo, ...] = choose(self._path, values.outputs, outputs)
         self._providers = check_providers(providers)
         self._reader = Reader(self.inputs, collate == "pad")
         self._paddings = self._reader.paddings(pad_value)
         self._names = [each.name for each in self.outputs]
         self._cuts = find_cuts(self.inputs, self.outputs, self._reader.padded)
         self._workers = 1
+        self._session: Any = None
         self._reset_after_fork()
         lifecycle.watch(self)
 
@@ -166,7 +165,10 @@ class OnnxModel(Loadable):
             memory = Memory()
         try:
             found = [
-                (places[start : start + size], self._run(session, memory, alike[start : start + size]))
+                (
+                    places[start : start + size],
+                    self._run(session, memory, alike[start : start + size]),
+                )
                 for places, alike in groups.values()
                 for size in (self._rows or len(alike),)
                 for start in range(0, len(alike), size)
@@ -216,10 +218,11 @@ class OnnxModel(Loadable):
         return self._session
 
     def _reset_after_fork(self) -> None:
-        if (session := getattr(self, "_session", None)) is not None:
-            _inherited.append(session)
-        self._session: Any = None
-        self._lock = original("_thread", "allocate_lock")()
+        if self._session is not None:
+            # Its threads are those of the parent: to close it would wait for them for ever.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+            self._session = None
+        self._lock: Any = original("_thread", "allocate_lock")()
         self._memories: list[Memory] = []
 
     # -------------------------------------------------------------------- one run

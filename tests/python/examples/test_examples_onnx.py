@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-np = pytest.importorskip("numpy")
+pytest.importorskip("numpy")
 pytest.importorskip("PIL")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("watchfiles")
+
+import numpy as np
 
 from service_streamer.hub import ModelHub
 

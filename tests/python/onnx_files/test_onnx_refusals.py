@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-np = pytest.importorskip("numpy")
+pytest.importorskip("numpy")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import numpy as np
 import onnx
 import onnx_models
 from onnx import TensorProto, helper
@@ -100,11 +101,11 @@ FILES = {
     text: "is not an ONNX file, or is damaged",
     truncated: "is not an ONNX file, or is damaged",
     without_its_weights: "cannot be loaded by onnxruntime .*weights.bin",
-    of_a_later_opset: "cannot be loaded by onnxruntime .*opset 99",
+    of_a_later_opset: "cannot be loaded by onnxruntime .*Opset 99",
     with_an_unknown_operator: "cannot be loaded by onnxruntime .*Nothing",
     zipmap: "output 'maps', which is a sequence: choose .*outputs=\\['scores'\\].*'zipmap': False",
     sequence: "input 'x', which is a sequence: only tensors of float32",
-    fixed: "takes batches of 1 only.*input 'x'.*dynamic_axes={\"x\": {0: \"batch\"}}",
+    fixed: 'takes batches of 1 only.*input \'x\'.*dynamic_axes={"x": {0: "batch"}}',
     scalar: "input 'rate', which has no dimension of the batch",
     loss: "output 'loss', which has no dimension of the batch: choose .*outputs=\\['y'\\]",
     without_inputs: "has no inputs",
@@ -131,9 +132,11 @@ def test_inputs_of_different_batches_are_refused(tmp_path, first, second):
 def test_a_worker_process_tells_what_is_wrong_with_a_file(tmp_path):
     with_an_unknown_operator(tmp_path / "model.onnx")
     model = OnnxModel(tmp_path / "model.onnx")
-    with Streamer(model, 8, mp_start_method="fork") as streamer:
-        with pytest.raises(WorkerInitError, match="Nothing") as raised:
-            streamer.predict([1.0], timeout=LONG)
+    with (
+        Streamer(model, 8, mp_start_method="fork") as streamer,
+        pytest.raises(WorkerInitError, match="Nothing") as raised,
+    ):
+        streamer.predict([1.0], timeout=LONG)
     assert isinstance(raised.value.__cause__, ModelFileError)
 
 
@@ -169,7 +172,10 @@ SETTINGS = [
     ({"outputs": "pooled"}, "outputs must be a list"),
     ({"outputs": []}, "outputs must be a list"),
     ({"collate": "pad", "pad_value": {"id": 1}}, "pad_value must name an input of ids, mask"),
-    ({"collate": "pad", "pad_value": {"ids": 1.5}}, "pad_value must be a int64 for the input 'ids'"),
+    (
+        {"collate": "pad", "pad_value": {"ids": 1.5}},
+        "pad_value must be a int64 for the input 'ids'",
+    ),
     ({"session_options": {"no_such": 1}}, "no_such=1 is no option"),
     ({"session_options": {"graph_optimization_level": "ORT_ENABLE_NONE"}}, "is no option"),
 ]
@@ -278,5 +284,5 @@ def test_an_output_that_is_shorter_than_its_name_says_is_refused(tmp_path):
 
 
 def test_all_onnx_files_of_the_tests_are_valid(tmp_path):
-    for make, _, _ in onnx_models.TABLE.values():
+    for make, *_ in onnx_models.TABLE.values():
         onnx.checker.check_model(onnx.load(make(tmp_path / "model.onnx")), full_check=True)
