@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import os
 import re
 import shutil
 import socket
@@ -132,6 +133,7 @@ def onnx() -> None:
     from service_streamer.hub import ModelHub, ModelSpec
     from service_streamer.onnx import OnnxModel
 
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     with tempfile.TemporaryDirectory() as place:
         Path(place, "model.onnx").write_bytes(bytes.fromhex(NEGATE))
         model = OnnxModel(Path(place, "model.onnx"))

@@ -44,11 +44,12 @@ class Reader:
         values: Sequence[Any]
         if isinstance(item, Mapping):
             values = self._ordered(item)
-        elif type(item) is tuple:
+        elif isinstance(item, tuple) or (len(self._inputs) > 1 and isinstance(item, list)):
             values = item
             if len(values) != len(self._inputs):
+                kind = type(item).__name__
                 raise TypeError(
-                    f"an item is a tuple of {len(values)}, the model wants {self._told()}"
+                    f"an item is a {kind} of {len(values)}, the model wants {self._told()}"
                 )
         elif len(self._inputs) > 1:
             raise TypeError(

@@ -41,9 +41,10 @@ class OnnxModel(Loadable):
 
     An item is an input of the file without the dimension of the batch: an array, a tensor of torch
     on any device, or numbers and text of Python. With several inputs it is a mapping by name, such
-    as a ``BatchEncoding``, or a tuple in the order of the file. Arrays must have exactly the types
-    of the inputs. An item that does not fit fails with a TypeError or ValueError that names the
-    input. Other items are not affected. Items must not be changed until they are answered.
+    as a ``BatchEncoding``, or a tuple or list in the order of the file. Arrays must have exactly
+    the types of the inputs. An item that does not fit fails with a TypeError or ValueError that
+    names the input. Other items are not affected. Items must not be changed until they are
+    answered.
 
     Each caller gets a row of the output for each item: an array, or a dict of them by name if there
     are several outputs. The rows of a batch share its memory.

@@ -30,7 +30,7 @@ def choose(
     for each in chosen:
         what = None
         if each.dtype not in DTYPES:
-            what = f"is a {each.dtype}"
+            what = f"has the type {each.dtype}"
         elif each.shape == ():
             what = "has no dimension of the batch"
         if what is not None:
@@ -52,7 +52,7 @@ def fixed_batch(path: str, inputs: Sequence[TensorInfo]) -> int | None:
         raise ModelFileError(path, "has no inputs")
     for each in inputs:
         if each.dtype not in DTYPES:
-            what = f"is a {each.dtype}: only tensors of {', '.join(DTYPES)} can be items"
+            what = f"has the type {each.dtype}: only tensors of {', '.join(DTYPES)} can be items"
         elif not each.shape:
             what = (
                 "has no dimension of the batch: make it a constant of the file, or call the "

@@ -103,13 +103,13 @@ FILES = {
     without_its_weights: "cannot be loaded by onnxruntime .*weights.bin",
     of_a_later_opset: "cannot be loaded by onnxruntime .*Opset 99",
     with_an_unknown_operator: "cannot be loaded by onnxruntime .*Nothing",
-    zipmap: "output 'maps', which is a sequence: choose .*outputs=\\['scores'\\].*'zipmap': False",
-    sequence: "input 'x', which is a sequence: only tensors of float32",
+    zipmap: r"'maps', which has the type sequence: .*outputs=\['scores'\].*'zipmap': False",
+    sequence: "input 'x', which has the type sequence: only tensors of float32",
     fixed: 'takes batches of 1 only.*input \'x\'.*dynamic_axes={"x": {0: "batch"}}',
     scalar: "input 'rate', which has no dimension of the batch",
     loss: "output 'loss', which has no dimension of the batch: choose .*outputs=\\['y'\\]",
     without_inputs: "has no inputs",
-    of_bfloat16: "input 'x', which is a tensor of bfloat16",
+    of_bfloat16: "input 'x', which has the type tensor of bfloat16",
 }
 
 
