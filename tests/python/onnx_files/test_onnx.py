@@ -23,7 +23,6 @@ CALLERS = 16
 REQUESTS = 4  # of each caller
 
 
-@pytest.mark.not_redis
 @pytest.mark.parametrize("name", TABLE)
 def test_requests_of_many_callers_get_what_each_item_gets_alone(
     streamers, backend, threads, tmp_path, name
@@ -36,8 +35,8 @@ def test_requests_of_many_callers_get_what_each_item_gets_alone(
         for caller in range(CALLERS)
     ]
     wanted = [[[alone(item) for item in items] for items in requests] for requests in asked]
-    workers = 2 if backend == "threads" else 1  # they use one model at the same time
-    streamer = streamers(OnnxModel(path, **options), 32, worker_num=workers)
+    more = {"worker_num": 2} if backend == "threads" else {}  # both use one model at a time
+    streamer = streamers(OnnxModel(path, **options), 32, **more)
 
     def ask(requests):
         return [streamer.predict(items, timeout=LONG) for items in requests]
