@@ -47,10 +47,8 @@ class Reader:
         elif isinstance(item, tuple) or (len(self._inputs) > 1 and isinstance(item, list)):
             values = item
             if len(values) != len(self._inputs):
-                kind = type(item).__name__
-                raise TypeError(
-                    f"an item is a {kind} of {len(values)}, the model wants {self._told()}"
-                )
+                what = f"{type(item).__name__} of {len(values)}"
+                raise TypeError(f"an item is a {what}, the model wants {self._told()}")
         elif len(self._inputs) > 1:
             raise TypeError(
                 f"an item is {_kind_of(item)}, the model wants a dict or a tuple of {self._told()}"
@@ -186,11 +184,15 @@ def _converted(value: Any, dtype: Any) -> Array:
 
     if isinstance(value, np.ma.MaskedArray):
         raise _DoesNotFit("is a masked array, whose hidden values the model would get")
+    if isinstance(value, str) and dtype.hasobject:
+        array: Array = np.empty((), object)
+        array[()] = value  # numpy's own strings have no NULs at their end
+        return array
     has_type = hasattr(value, "dtype")
     if hasattr(value, "detach"):  # of torch
         value = value.detach().cpu()
     try:
-        array = np.asarray(value)
+        array = np.asarray(value, None if has_type or not dtype.hasobject else object)
     except (TypeError, ValueError) as error:  # nested lists of different lengths, bfloat16 of torch
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise _DoesNotFit(f"is {_kind_of(value)}: {error}", kind) from None
@@ -204,17 +206,13 @@ def _converted(value: Any, dtype: Any) -> Array:
 
 
 def _of_text(array: Array) -> Array:
-    import numpy as np
-
     if array.dtype.kind in "UT":
         return array.astype(object)
-    if array.dtype.kind != "O" and array.size:
-        text = "has bytes: call decode()" if array.dtype.kind == "S" else f"is {array.dtype}"
-        raise _DoesNotFit(text)
     for each in array.reshape(-1).tolist():
         if not isinstance(each, str):
-            raise _DoesNotFit(f"has {short(each)}")
-    return array if array.dtype.kind == "O" else np.empty(array.shape, object)
+            remedy = ": call decode()" if isinstance(each, bytes) else ""
+            raise _DoesNotFit(f"has {short(each)}{remedy}")
+    return array.astype(object, copy=False)
 
 
 def _of_numbers(array: Array, dtype: Any) -> Array:

@@ -72,7 +72,7 @@ KINDS = {
     "FLOAT16": [0.5, float("nan")],
     "FLOAT": [0.5, float("nan")],
     "DOUBLE": [0.1, float("inf")],
-    "STRING": ["a", "ä\0b"],
+    "STRING": ["a", "ä\0b\0"],
 }
 
 
