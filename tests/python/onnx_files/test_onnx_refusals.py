@@ -11,12 +11,14 @@ pytest.importorskip("onnxruntime")
 import numpy as np
 import onnx
 import onnx_models
+import onnxruntime
 from onnx import TensorProto, helper
 from onnx_models import FLOAT, INT64, constant, identity, node, save, value, weights
 from waits import LONG
 
 from service_streamer import OutputSizeMismatch, Streamer, ThreadedStreamer, WorkerInitError
 from service_streamer.onnx import OnnxModel
+from service_streamer.onnx._session import memory_errors
 from service_streamer.torch import ModelFileError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:onnx")
@@ -186,6 +188,22 @@ def test_a_wrong_setting_is_named_with_its_value(tmp_path, options, message):
     path = onnx_models.encoder(tmp_path / "model.onnx")
     with pytest.raises(ValueError, match=message):
         OnnxModel(path, **options).load()
+
+
+def test_a_provider_that_did_not_start_is_an_error(tmp_path, monkeypatch):
+    """ONNX Runtime itself logs it, and goes on with the next one."""
+    path = onnx_models.tabular(tmp_path / "model.onnx")
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda session: [])
+    with pytest.raises(ModelFileError, match="cannot be run by CPUExecutionProvider"):
+        OnnxModel(path).load()
+
+
+def test_too_little_memory_is_a_memory_error(tmp_path):
+    """So a batch is run again in parts."""
+    with pytest.raises(MemoryError, match="buffer of size"), memory_errors():
+        raise RuntimeError("Failed to allocate memory for requested buffer of size 9")
+    with pytest.raises(RuntimeError, match="other"), memory_errors():
+        raise RuntimeError("other")
 
 
 def test_a_missing_file_is_named(tmp_path):
