@@ -30,7 +30,7 @@ from service_streamer import Streamer, ThreadedStreamer
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Ray tells its makers nothing about the tests.
+# Ray sends no usage statistics of the tests.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 # No example may be refused for the time that it took: a machine that tests may be busy.
@@ -96,7 +96,7 @@ def gate(backend, leftovers, tmp_path):
 
 @pytest.fixture
 def journal(backend, tmp_path):
-    """Where a model tells the test something: `append(entry)` there, `all()` here."""
+    """Where a model leaves entries for the test: `append(entry)` there, `all()` here."""
     if backend == "threads":
         yield Log()
     else:

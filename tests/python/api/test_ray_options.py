@@ -67,7 +67,7 @@ RayStreamer(sorted, 8)
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_what_listens_but_is_no_head_is_told_at_once(answer):
+def test_a_listener_that_is_no_head_is_reported_at_once(answer):
     pytest.importorskip("ray")
 
     def serve():
@@ -134,7 +134,7 @@ def test_a_time_above_the_target_starts_the_while_again():
     assert decide(rule, WINDOW + 1, replicas=6) == 6
 
 
-def test_the_cost_of_a_full_batch_is_told_from_smaller_ones():
+def test_the_cost_of_a_full_batch_is_estimated_from_smaller_ones():
     pytest.importorskip("ray")
     from service_streamer._ray.replicas.meter import Costs
 

@@ -81,7 +81,7 @@ def test_a_version_that_cannot_be_loaded_never_takes_over(folder, hub, caplog):
     eventually(lambda: state(hub, 2) == "failed")
     assert "invalid literal for int" in hub.status()["times"].versions[2].error
     assert hub.predict("times", [1]) == [1]
-    eventually(lambda: "times@2 cannot be loaded" in caplog.text)  # it is told after that
+    eventually(lambda: "times@2 cannot be loaded" in caplog.text)  # it is logged after that
     with pytest.raises(ModelLoadError):
         hub.predict("times@2", [1])
     folder.add(3)

@@ -12,7 +12,7 @@ from service_streamer import RequestTimeout, SerializationError, Streamer, Worke
 
 @pytest.fixture
 def told(process_streamers, process_journal):
-    """Makes a streamer whose model tells the journal what it admits and drops."""
+    """Makes a streamer whose model writes to the journal what it admits and drops."""
 
     def told(**options):
         options.setdefault("batch_size", 4)
@@ -115,7 +115,7 @@ def test_items_of_a_client_that_is_closed_leave(told, admitted, dropped):
     dropped(0)
 
 
-def test_a_slow_reader_holds_nobody_up(process_streamers):
+def test_a_slow_reader_delays_no_other(process_streamers):
     streamer = process_streamers(Countdown, 1)
     slow = streamer.stream(1000, buffer=4)
     assert next(slow) == 1000

@@ -61,7 +61,7 @@ def test_a_closed_stream_leaves(pair, process_journal):
     assert list(pair.streamer.stream(3, timeout=LONG)) == down(3)
 
 
-def test_a_slow_reader_holds_nobody_up(pair):
+def test_a_slow_reader_delays_no_other(pair):
     slow = pair.streamer.stream(300, timeout=LONG, buffer=4)
     assert next(slow) == 300
     assert list(pair.streamer.stream(100, timeout=LONG)) == down(100)

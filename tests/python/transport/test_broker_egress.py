@@ -25,7 +25,7 @@ def client():
         one.close()
 
 
-def test_a_parcel_says_what_it_is(client):
+def test_a_chunk_has_its_place_deadline_and_priority(client):
     one = client(chunk_size=4)
     before = time.monotonic()
     future = one.submit(list(range(6)), 50, -3)
@@ -83,7 +83,7 @@ def test_requests_can_be_failed_and_lost(client):
     assert one.egress.in_flight() == 1
 
 
-def test_parcels_are_given_again(client):
+def test_unanswered_chunks_are_given_again(client):
     one = client()
     future = one.submit(list(range(10)))
     chunks = one.take()
@@ -108,7 +108,7 @@ def test_take_returns_a_request_that_was_cancelled_after_it_was_taken(client):
         future.result(LONG)
 
 
-def test_a_timer_thread_may_be_there_before_the_outlet(threads):
+def test_a_timer_thread_may_run_before_the_egress_is_made(threads):
     engine = make_engine(inline=True, start_timer=lambda: threads.run(engine.run_timer))
     with pytest.raises(RequestTimeout):
         engine.submit(["early"], 0.05, 0).result(LONG)
@@ -133,7 +133,7 @@ def test_take_returns_a_predict_that_has_timed_out(client, threads):
     assert (cancelled or one.cancelled()) == [chunks[0][0]]
 
 
-def test_stop_ends_what_is_out(client, threads):
+def test_stop_ends_requests_in_flight(client, threads):
     one = client()
     future = one.submit([1])
     chunk = one.take_one()
@@ -148,7 +148,7 @@ def test_stop_ends_what_is_out(client, threads):
     assert one.egress.take(PLENTY, LONG) is None
 
 
-def test_one_that_goes_ends_what_is_out(client):
+def test_an_egress_that_is_freed_ends_its_requests(client):
     engine = make_engine(policy="greedy", inline=True)
     egress = _core.BrokerEgress(engine, 4)
     future = engine.submit([1], None, 0)

@@ -43,7 +43,7 @@ def test_malformed_requests_are_refused(ingress):
         one.submit(3, request(1), None, 0)
 
 
-def test_wrong_arguments_of_an_inlet_are_named(ingress, remote):
+def test_wrong_arguments_of_an_ingress_are_named(ingress, remote):
     one = ingress()
     with pytest.raises(ValueError, match="nan"):
         one.submit(1, request(1), float("nan"), 0)
@@ -91,7 +91,7 @@ def test_stop_gives_what_has_ended_then_none(ingress, remote_gate):
         one.submit(3, request(1), None, 0)
 
 
-def test_take_of_an_inlet_waits_until_it_is_woken(ingress, threads):
+def test_take_of_an_ingress_waits_until_it_is_woken(ingress, threads):
     one = ingress(workers=0)
     assert one.take(0.01) == []
     threads.run(one.take, None)

@@ -80,7 +80,7 @@ def test_exceptions_pass_through(far):
         one.predict([lambda: 0])
 
 
-def test_a_model_that_cannot_be_loaded_is_told(far):
+def test_a_model_that_cannot_be_loaded_is_reported(far):
     one = far(workers=0)
     one.owner.server.set_failure("init: no such model")
     with pytest.raises(WorkerInitError, match=r"^no such model$"):
@@ -122,7 +122,7 @@ def test_priorities_travel(held, remote_gate):
     assert remote_gate.batches[1] == list(range(16, 8, -1))
 
 
-def test_callbacks_loops_and_waiters_hear_of_it(held, remote_gate):
+def test_callbacks_loops_and_waiters_are_woken(held, remote_gate):
     called = threading.Event()
     held.first.add_done_callback(lambda future: called.set())
     futures = [held.submit([i]) for i in range(10)]
