@@ -82,7 +82,7 @@ class Journal:
 class ProcessGate:
     """`thread_models.Gate` for models in other processes.
 
-    A named pipe is the gate: to open it for reading blocks until somebody has it open for writing.
+    A named pipe is the gate: to open it for reading blocks until a process has it open for writing.
     """
 
     def __init__(self, folder, predict=double):

@@ -86,7 +86,7 @@ class Cluster:
     def moving(self, keys):
         """Move the slot of a prefix to the other one of two nodes; yield at "opened" and "emptied".
 
-        Until the end the first node sends who asks for a key that it does not have to the second.
+        Until the end the first node sends clients that ask for a key that it lacks to the second.
         """
         slot = self._slot(keys)
         source = self._node(slot)
