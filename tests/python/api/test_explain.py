@@ -176,7 +176,7 @@ def worker(pid, threads="1", **more):
         ),
     ],
 )  # fmt: skip
-def test_the_cpus_of_workers_are_reported_and_threads_that_are_too_many(workers, lines, monkeypatch):
+def test_cpus_of_workers_and_too_many_threads_are_reported(workers, lines, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
     table = [f"pid {each.pid}" for each in workers]
     text = changed(worker_processes=tuple(workers)).partition("worker processes")[2]

@@ -211,9 +211,7 @@ def test_an_empty_notice_changes_nothing(make, workers, queue):
 
 
 @pytest.mark.usefixtures("quick_rounds")
-def test_without_notices_the_heartbeat_finds_cancelled_requests(
-    make, workers, queue, process_gate
-):
+def test_without_notices_the_heartbeat_finds_cancelled_requests(make, workers, queue, process_gate):
     queue.redis.set(queue.keys.cancellations, "not a stream")
     worker = workers(process_gate, batch_size=1, _claim_after=SLOW)
     streamer = make()

@@ -38,9 +38,7 @@ def test_requests_of_a_killed_worker_are_answered_by_another(processes, workers,
     gate.close()
 
 
-def test_a_worker_killed_before_it_acknowledges_causes_no_second_answer(
-    processes, client
-):
+def test_a_worker_killed_before_it_acknowledges_causes_no_second_answer(processes, client):
     processes(die_after_reply=True)
     assert client.ask([1, 2]) == [2, 4]
     assert client.pending() == 1

@@ -36,9 +36,7 @@ def sender(place):
 # ------------------------------------------------------------- of what was sent
 
 
-def test_requests_ended_by_an_outage_leave_the_queue_after_it(
-    make, servers, prefix, monkeypatch
-):
+def test_requests_ended_by_an_outage_leave_the_queue_after_it(make, servers, prefix, monkeypatch):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
     server = servers(appendonly="yes")
     queue = Queue(server, prefix)

@@ -111,9 +111,7 @@ def test_close_answers_what_was_on_its_way_when_its_connection_was_cut(
 
 
 @pytest.mark.parametrize("how", [{"drain": False}, {"drain_timeout": 0}])
-def test_requests_left_at_the_end_go_to_another_worker_at_once(
-    workers, client, process_gate, how
-):
+def test_requests_left_at_the_end_go_to_another_worker_at_once(workers, client, process_gate, how):
     worker = workers(process_gate, _claim_after=LONG, drain_timeout=how.get("drain_timeout"))
     futures = client.send([0], [1])
     process_gate.wait_entered()

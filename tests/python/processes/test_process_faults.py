@@ -60,9 +60,7 @@ def test_retries_are_as_many_as_asked_for(process_streamers, process_journal, re
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 @every_method
-def test_requests_of_a_killed_worker_are_answered(
-    process_streamers, process_gate, method, number
-):
+def test_requests_of_a_killed_worker_are_answered(process_streamers, process_gate, method, number):
     streamer = process_streamers(process_gate, batch_size=4, mp_start_method=method)
     first = streamer.submit(["first"])
     pid = process_gate.wait_entered()

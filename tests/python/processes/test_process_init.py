@@ -39,7 +39,9 @@ BAD_INITS = {
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("how", BAD_INITS)
-def test_a_model_that_cannot_be_loaded_is_reported_at_once(process_streamers, method, how, monkeypatch):
+def test_a_model_that_cannot_be_loaded_is_reported_at_once(
+    process_streamers, method, how, monkeypatch
+):
     monkeypatch.setattr(pool, "EXIT_POLLS", 10 * LONG)  # it learns how each of them ends
     streamer = process_streamers(
         BadInit, model_init_args=[how], mp_start_method=method, worker_timeout=LONG
