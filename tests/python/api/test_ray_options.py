@@ -1,8 +1,6 @@
 """What a RayStreamer does before there is a cluster: its options, and the rule of its replicas."""
 
 import socket
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -52,18 +50,6 @@ def test_an_invalid_option_of_a_file_is_named_with_its_line(tmp_path):
 def test_a_step_model_is_refused():
     with pytest.raises(TypeError, match="runs no StepModel such as Steps: use a Streamer"):
         RayStreamer(Steps, 8)
-
-
-def test_without_ray_the_error_names_the_extra():
-    program = """
-import sys
-sys.modules["ray"] = None
-from service_streamer import RayStreamer
-RayStreamer(sorted, 8)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "the package ray is missing: pip install 'service-streamer-ng[ray]'" in done.stderr
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from hub_models import GATE
-from told import missing
 from waits import LONG, eventually
 
 import service_streamer.torch
@@ -411,21 +410,6 @@ def test_links_that_leave_the_folder_are_refused(folder, watched, tmp_path):
     assert serving(hub) == 4
     assert error(hub).count("leaves the folder of the models") == 2
     assert "leaves the folder" in hub.status()["other"].error
-
-
-def test_what_is_missing_is_named(child):
-    done = child(
-        """
-import sys
-sys.modules["watchfiles"] = None
-from service_streamer.hub import ModelHub
-try:
-    ModelHub.watch("models")
-except ImportError as error:
-    print(error)
-"""
-    )
-    assert done.stdout == missing("watchfiles", "hub")
 
 
 def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):

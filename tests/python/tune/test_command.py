@@ -127,16 +127,6 @@ def test_a_wrong_call_is_refused(tune, tmp_path, arguments, message):
     assert files(tmp_path) == ["items.json"]
 
 
-def test_without_optuna_the_extra_is_named(tune, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "service_streamer._commands.tune.tuning", raising=False)
-    for name in ("_journal", "_search"):
-        monkeypatch.delitem(sys.modules, f"service_streamer.tune.{name}", raising=False)
-    code, _, err = tune("fast", "50ms")
-    assert code == 2
-    assert "the package optuna is missing: pip install 'service-streamer-ng[tune]'" in err
-
-
 @pytest.mark.parametrize("slo", ["fast", "-5ms", "0", "50m"])
 def test_a_target_that_is_no_time_is_refused(tune, capsys, slo):
     with pytest.raises(SystemExit):
