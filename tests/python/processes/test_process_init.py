@@ -37,8 +37,14 @@ BAD_INITS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("how", BAD_INITS)
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [
+        *(("fork", how) for how in BAD_INITS),
+        *((method, how) for method in ("spawn", "forkserver") for how in ("raise", "SIGKILL")),
+        ("forkserver", "exit"),  # the forkserver reports the code
+    ],
+)
 def test_a_model_that_cannot_be_loaded_is_reported_at_once(
     process_streamers, method, how, monkeypatch
 ):
