@@ -45,8 +45,16 @@ $(VENV)/.tools: constraints.txt
 	@touch $@
 
 # Editable: Python files are used in place; the module is built again when its sources have changed.
-$(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
-	SKBUILD_CMAKE_DEFINE='SERVICE_STREAMER_WERROR=ON$(if $(LTO),;SERVICE_STREAMER_LTO=$(LTO))' $(pip) install -q --no-build-isolation -e '.[test]'
+install = SKBUILD_CMAKE_DEFINE='SERVICE_STREAMER_WERROR=ON$(if $(LTO),;SERVICE_STREAMER_LTO=$(LTO))' $(pip) install -q --no-build-isolation -e
+package := pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
+
+$(VENV)/.installed: $(VENV)/.tools $(package)
+	$(install) '.[test]'
+	@touch $(@D)/.installed-demo $@
+
+# Ray, gRPC and the test tools are most of the environment, and no demo needs them.
+$(VENV)/.installed-demo: $(VENV)/.tools $(package)
+	$(install) '.[demo,hub]'
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.tools
@@ -75,10 +83,10 @@ check: $(VENV)/.installed $(VENV)/.lint-tools $(VENV)/.docs-tools  ## lint and d
 
 # -------------------------------------------------------------- demo and bench
 
-demo: $(VENV)/.installed  ## the tutorial's web app under load; SERVE=1 goes on, with a live page
+demo: $(VENV)/.installed-demo  ## the tutorial's web app under load; SERVE=1 goes on, with a live page
 	$(bin)/python examples/text_infilling/demo.py $(if $(SERVE),--serve)
 
-demo-hub: $(VENV)/.installed  ## thirty models with room for eight, for half a minute; one gets a new version
+demo-hub: $(VENV)/.installed-demo  ## thirty models with room for eight, for half a minute; one gets a new version
 	$(bin)/python examples/model_hub/demo.py $(ARGS)
 
 bench: $(VENV)/.installed  ## the benchmarks against the original; ARGS=--help for a choice

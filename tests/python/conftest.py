@@ -31,7 +31,7 @@ from service_streamer import Streamer, ThreadedStreamer
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Ray and ONNX Runtime tell their makers nothing about the tests.
+# Ray and ONNX Runtime send no usage statistics of the tests.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
@@ -100,7 +100,7 @@ def gate(backend, leftovers, tmp_path):
 
 @pytest.fixture
 def journal(backend, tmp_path):
-    """Where a model tells the test something: `append(entry)` there, `all()` here."""
+    """Where a model leaves entries for the test: `append(entry)` there, `all()` here."""
     if backend == "threads":
         yield Log()
     else:

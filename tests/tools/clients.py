@@ -52,7 +52,7 @@ FILES = {
         )
     ),
 }
-"""by repository and commit"""
+"""the files, by repository and commit"""
 
 
 def download() -> Path:

@@ -99,7 +99,7 @@ def main() -> None:
         for name, job in jobs.items():
             try:
                 text = job.result()
-            except subprocess.CalledProcessError as error:  # pip has told why
+            except subprocess.CalledProcessError as error:  # pip has printed why
                 text = f"{error}\n"
             print(f"{name}: {'FAILED' if text else 'works by itself'}\n{text}", end="", flush=True)
             failed = failed or bool(text)

@@ -219,7 +219,7 @@ PyMethodDef methods[] = {
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,
-     "configure($self, *, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "configure($self, *, batch_size=None, max_latency=None, policy=None, slo=None)\n--\n\n"
      "Changes settings at run time and keeps what the policy has learned; None leaves a setting as it is."},
     {"set_workers", engine_set_workers, METH_O,
      "set_workers($self, number, /)\n--\n\nChanges the number of workers at run time."},

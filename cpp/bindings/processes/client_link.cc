@@ -246,7 +246,7 @@ PyMethodDef methods[] = {
      "stats($self, timeout, /)\n--\n\n"
      "Server.stats() of the engine's process; None: no reply in time."},
     {"configure", as_method(client_link_configure), METH_VARARGS | METH_KEYWORDS,
-     "configure($self, *, timeout=None, batch_size=None, max_latency=None, policy=None)\n--\n\n"
+     "configure($self, *, timeout=None, batch_size=None, max_latency=None, policy=None, slo=None)\n--\n\n"
      "Changes the settings of the engine's process that are not None; False: no reply in time."},
     {"start_recording", client_link_start_recording, METH_VARARGS,
      "start_recording($self, seconds, max_events, timeout, /)\n--\n\n"

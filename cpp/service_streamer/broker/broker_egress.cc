@@ -62,7 +62,7 @@ void BrokerEgress::interrupt() {
 
 void BrokerEgress::stop() {
   if (stopped_.exchange(true, std::memory_order_acq_rel)) return;
-  forwarded_->close();
+  forwarded_->close();  // first: what take() still forwards ends as closed
   stop_waiting();
   waiter_.parker.unpark();
 }

@@ -52,6 +52,7 @@ void BrokerIngress::submit(std::span<Submission> submissions) {
   for (Submission& submission : submissions) calls.push_back(make_call(submission));
   bool submitted = false;
   try {
+    // Before the engine has them: a worker may answer at once, and take() removes the answered ones.
     add_active(submissions, calls);
     std::erase(calls, nullptr);
     submitted = submit_to_engine(calls);

@@ -44,6 +44,7 @@ void ForwardedRequests::add(const Batch& batch) {
   }
   for (const Added& added : all) {
     if (added.id != 0) {
+      // Without the lock: for a call that was cancelled meanwhile, this calls cancel().
       added.call->forwarded(shared_from_this(), added.id);
       if (too_large(*added.payload)) {
         lose({&added.id, 1}, "the items of a message have more than " + std::to_string(kMaxBodyBytes) +
@@ -100,6 +101,7 @@ ForwardedRequests::Wanted ForwardedRequests::wanted(std::size_t limit, std::int6
 std::size_t ForwardedRequests::answer(std::span<const Answer> answers) {
   std::vector<EndedCall> results(answers.size());
   std::vector<bool> valid(answers.size());
+  // Without the lock: parsing is most of the work, and other threads submit and cancel meanwhile.
   for (std::size_t i = 0; i < answers.size(); ++i) {
     valid[i] = parse_result(answers[i].body, answers[i].items, results[i]);
   }

@@ -113,6 +113,7 @@ void ClientLink::Impl::forward() {
   payloads.reserve(batch.ranges.size());
   for (const RequestRange& range : batch.ranges) {
     LocalCall& call = static_cast<LocalCall&>(SerializedCall::of(*range.request));
+    // Before the message is sent: the server must learn of a cancel that comes from now on.
     const std::uint64_t id = call.forwarded(cancelled_requests_, ++last_id_);
     forwarded_.emplace(id, &call);
     const Request& request = *range.request;
@@ -295,6 +296,7 @@ void ClientLink::Impl::take_back(const std::vector<Engine::Returned>& returned) 
 }
 
 void ClientLink::Impl::shut_down() {
+  // First: from here on no submit reserves a batch for this thread, or wakes it.
   engine_.deadline_timer().stop_watching(poller_.waiter());
   engine_.stop_waiting(idle_);
   if (std::exchange(has_reservation_, false)) engine_.decline();

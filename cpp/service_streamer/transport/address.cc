@@ -130,7 +130,7 @@ class ReserveDescriptor {
 FileDescriptor listen_on(const std::string& address) {
   const Name name(address);
   FileDescriptor socket = new_socket();
-  FileDescriptor lock;
+  FileDescriptor lock;  // until the end: before listen() another process would take the socket for a dead one
   if (name.is_path()) {
     lock = lock_folder(address);
     fchmod(socket.get(), 0600);  // bind() makes the file with this mode

@@ -50,6 +50,7 @@ Parker::Wake Parker::park(TimePoint deadline) {
     end_sleep();
     return Wake::kUnparked;
   }
+  // A futex wait may end for no reason. Only the state says whether unpark() was called.
   Wake wake;
   do {
     wake = wait_on(state_, kParked, deadline);
@@ -87,6 +88,7 @@ bool Parker::end_sleep() {
 }
 
 void Parker::unpark() {
+  // A thread that is awake sees the state before it sleeps, so only a sleeping one costs a system call.
   if (state_.exchange(kNotified, std::memory_order_release) != kParked) return;
   if (event_ < 0) {
     syscall(SYS_futex, &state_, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr, 0);

@@ -74,6 +74,7 @@ Waiter& WaiterPool::acquire() {
 }
 
 void WaiterPool::release(Waiter& waiter) {
+  // First: once it is in the list, another thread may take the waiter, and its turn must be its own.
   WakeQueue::instance().leave(waiter);
   FreeList& list = free_list();
   MutexLock lock(list.mutex);
@@ -98,6 +99,7 @@ void WaiterPool::release_with_event(Waiter& waiter) {
 }
 
 void Completion::finish() {
+  // Before the state: a thread that does not see kDone yet must not register any more.
   waiter_.store(taken(), std::memory_order_relaxed);
   state_.store(kDone, std::memory_order_release);
 }
@@ -135,6 +137,7 @@ WakeQueue& WakeQueue::instance() {
 }
 
 void WakeQueue::publish(Completion& completion) {
+  // Of this exchange and withdraw() one comes first: a thread whose waiter is taken here waits until it is woken.
   Waiter* waiter = completion.waiter_.exchange(taken(), std::memory_order_acq_rel);
   const std::uint32_t before = waiter != nullptr && waiter != taken()
                                    ? push(*waiter, completion.state_)
@@ -193,7 +196,7 @@ void WakeQueue::wake_next(Caller caller, Step step) {
       next = pop(batons);
       more = next != nullptr && waking_ < batons;
     }
-    if (next != nullptr) next->parker.unpark();
+    if (next != nullptr) next->parker.unpark();  // without the locks, which the woken thread takes first
   }
 }
 

@@ -94,7 +94,7 @@ def test_clients_have_the_buckets_of_their_streamer(tmp_path, leftovers):
         assert streamer.stats().batch_sizes == {1: 1, 4: 1}, "nothing but the fixed cost is known"
 
 
-def test_the_report_tells_what_is_left_of_the_padding():
+def test_the_report_has_the_remaining_padding():
     with ThreadedStreamer(longest, 8, weight=len, bucket=(2, 8)) as streamer:
         streamer.predict(["x", "xx"])
         assert "padding, with 3 buckets" in streamer.explain()

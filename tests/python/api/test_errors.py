@@ -1,4 +1,4 @@
-"""Bad input gets a clear error that names what was received, and costs nobody else anything."""
+"""Bad input gets a clear error that names what was received, and affects no other request."""
 
 import collections
 import copy

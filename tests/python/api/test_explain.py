@@ -176,7 +176,7 @@ def worker(pid, threads="1", **more):
         ),
     ],
 )  # fmt: skip
-def test_the_cpus_of_workers_are_told_and_threads_that_are_too_many(workers, lines, monkeypatch):
+def test_cpus_of_workers_and_too_many_threads_are_reported(workers, lines, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
     table = [f"pid {each.pid}" for each in workers]
     text = changed(worker_processes=tuple(workers)).partition("worker processes")[2]
@@ -204,21 +204,21 @@ def test_few_sizes_have_a_bin_each_and_many_share_bins():
         assert f"\n  {label}" in many
 
 
-def test_troubles_are_told_when_there_are_any():
+def test_troubles_are_reported_when_there_are_any():
     assert "cancelled" not in changed()
     text = changed(failed=2, isolated=30, expired=3, cancelled=4, rejected=5, dropped=6)
     for value in ("2 failed", "30 answered", "3 expired", "4 cancelled", "5 rejected", "6 ended"):
         assert value in text
 
 
-def test_padding_and_other_keys_are_told_when_there_are_any():
+def test_padding_and_other_keys_are_reported_when_there_are_any():
     assert "padding" not in changed()
     text = changed(weight=600.0, padded_weight=800.0, other_keys=30)
     assert "25% of the weight of batches is padding" in text
     assert "30 batches could have been larger" in text
 
 
-def test_buckets_are_advised_where_much_is_padding_and_told_where_there_are_any():
+def test_buckets_are_advised_for_much_padding_and_reported_if_set():
     assert "bucket=" not in changed(weight=900.0, padded_weight=1000.0)
     assert "bucket=" in changed(weight=600.0, padded_weight=1000.0)
     text = changed(weight=600.0, padded_weight=1000.0, buckets=5, other_keys=30)

@@ -1,4 +1,4 @@
-"""Models that raise, lie about their length, or try to end the worker: nobody is left waiting."""
+"""Models that raise, lie about their length, or try to end the worker: no caller waits for ever."""
 
 import ctypes
 import gc
@@ -55,7 +55,7 @@ def test_the_exception_arrives_as_itself_with_the_worker_traceback_as_cause(stre
     assert "in deep_inside" in "".join(traceback.format_exception(error))
 
 
-def test_the_traceback_tells_the_cause_that_the_model_gave(streamers):
+def test_the_traceback_has_the_cause_that_the_model_gave(streamers):
     def predict(batch):
         try:
             raise KeyError("the reason")
@@ -209,7 +209,7 @@ def test_an_output_whose_items_raise_fails_its_batch_only(streamers):
 
 
 @pytest.mark.in_process
-def test_a_worker_thread_killed_from_outside_leaves_nobody_waiting(streamers, monkeypatch):
+def test_a_worker_thread_killed_from_outside_leaves_no_caller_waiting(streamers, monkeypatch):
     ended = []
     monkeypatch.setattr(threading, "excepthook", ended.append)
     streamer = streamers()

@@ -166,7 +166,7 @@ def test_callbacks_of_a_cancelled_future_run(held):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_a_callback_that_raises_harms_nobody(held, gate, caplog, error):
+def test_a_callback_that_raises_affects_no_other(held, gate, caplog, error):
     streamer = held()
     done = threading.Event()
 
@@ -226,7 +226,7 @@ def test_only_the_streamer_makes_futures():
 
 
 @pytest.mark.not_redis
-def test_repr_tells_the_state(held, gate, streamers):
+def test_repr_has_the_state(held, gate, streamers):
     streamer = held()
     queued = streamer.submit([1])
     cancelled = streamer.submit([1])

@@ -51,7 +51,7 @@ def test_requests_that_end_while_their_batch_is_cut(child):
 
 
 @pytest.mark.parametrize("what", ["a callback", "a second mail"])
-def test_what_is_added_while_the_request_ends_is_told(child, what):
+def test_callbacks_added_while_the_request_ends_are_called(child, what):
     child(
         f"""
         import gc, threading

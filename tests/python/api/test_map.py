@@ -1,8 +1,5 @@
 """map(): ordered, lazy, bounded in flight, for notebooks and offline jobs."""
 
-import builtins
-import sys
-
 import pytest
 from thread_models import double
 from waits import LONG
@@ -109,21 +106,6 @@ def test_progress_shows_a_bar(streamers, capsys):
     pytest.importorskip("tqdm")
     assert list(streamers().map(range(20), progress=True)) == list(range(0, 40, 2))
     assert "20/20" in capsys.readouterr().err
-
-
-def test_progress_without_tqdm_names_the_extra(streamers, monkeypatch):
-    real_import = builtins.__import__
-
-    def without_tqdm(name, *args, **kwargs):
-        if name.startswith("tqdm"):
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    for name in [name for name in sys.modules if name.startswith("tqdm")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(builtins, "__import__", without_tqdm)
-    with pytest.raises(ImportError, match=r"service-streamer-ng\[progress\]"):
-        streamers().map([1], progress=True)
 
 
 @pytest.mark.not_redis

@@ -251,7 +251,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("mistake", "error", "text", "anchor"), MISTAKES)
-def test_a_mistake_is_told_with_its_value_its_remedy_and_the_page(mistake, error, text, anchor):
+def test_a_mistake_is_reported_with_its_value_its_remedy_and_the_page(mistake, error, text, anchor):
     with pytest.raises(error) as raised:
         mistake()
     assert without_addresses(str(raised.value)) == told(text, anchor)
@@ -352,7 +352,7 @@ def test_what_does_not_pickle_is_named_with_its_path(make, what, guilty):
     )
 
 
-def test_a_model_that_cannot_be_looked_through_is_told_without_the_path():
+def test_a_model_that_cannot_be_looked_through_is_reported_without_the_path():
     pytest.importorskip("cloudpickle")
     with pytest.raises(SerializationError, match=r"Net\.predict cannot be sent .* process \("):
         Streamer(Raising().predict, 8)

@@ -66,13 +66,13 @@ PICKLED = "a-streamer-that-is-pickled"
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_remedy_and_the_page(mistake, error, text, anchor):
+def test_a_mistake_is_reported_with_its_remedy_and_the_page(mistake, error, text, anchor):
     with pytest.raises(error) as raised:
         mistake()
     assert str(raised.value) == told(text, anchor)
 
 
-def test_a_decorated_method_is_told():
+def test_a_decorated_method_is_reported():
     function = batched(8)(double)
     function.__qualname__ = "Service.double"
     with pytest.raises(TypeError) as raised:
@@ -84,7 +84,7 @@ def test_a_decorated_method_is_told():
     )
 
 
-def test_a_model_that_has_a_streamer_is_told_with_one_address():
+def test_a_model_that_has_a_streamer_is_reported_with_one_address():
     pytest.importorskip("cloudpickle")
     with ThreadedStreamer(double, 8) as streamer, pytest.raises(SerializationError) as raised:
         Streamer(Service(streamer).predict, 8)

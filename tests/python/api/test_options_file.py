@@ -191,7 +191,7 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("text", "error", "sentence"), SENTENCES)
-def test_a_mistake_in_a_file_is_told_with_its_place_and_the_remedy(text, error, sentence, file):
+def test_a_mistake_in_a_file_is_reported_with_its_place_and_the_remedy(text, error, sentence, file):
     path = file(text)
     with pytest.raises(error) as raised:
         ThreadedStreamer(double, options=path)
@@ -224,7 +224,7 @@ def test_a_mistake_in_the_call_is_not_blamed_on_the_file(file):
         ),
     ],
 )
-def test_a_mistake_in_a_file_of_a_hub_or_a_stage_is_told_with_its_place(make, sentence, file):
+def test_a_mistake_in_a_file_of_a_hub_or_a_stage_is_reported_with_its_place(make, sentence, file):
     path = file("[options]\nbatch_size = 8\ndepth = 3\n")
     with pytest.raises(TypeError, match=re.escape(f"{path}, line 3: {sentence}")):
         make(path)
@@ -239,7 +239,7 @@ def test_a_mistake_in_a_file_of_a_hub_or_a_stage_is_told_with_its_place(make, se
         (64, TypeError, r'the path of a TOML file, such as "tuned.toml", not 64'),
     ],
 )
-def test_what_is_no_file_is_told(given, error, sentence):
+def test_a_path_that_is_no_file_is_reported(given, error, sentence):
     with pytest.raises(error, match=sentence):
         ThreadedStreamer(double, options=given)
 

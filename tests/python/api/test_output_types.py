@@ -31,7 +31,7 @@ def model(batch):
 
 
 def text(outputs):
-    """The outputs as text that tells their types and values, also those of masks and members."""
+    """The outputs as text with their types and values, also those of masks and members."""
     if isinstance(outputs, dict | Several):
         members = outputs.values() if isinstance(outputs, dict) else outputs
         return f"{type(outputs).__name__}({', '.join(map(text, members))})"
@@ -177,7 +177,7 @@ def squeezes(batch):
     return numpy.array([[item] for item in batch]).squeeze()
 
 
-def test_a_model_that_squeezes_is_told_that_it_was_one_item(streamers):
+def test_the_error_of_a_model_that_squeezes_names_one_item(streamers):
     streamer = streamers(squeezes, 8)
     assert streamer.predict([1, 2]) == [1, 2]
     with pytest.raises(Exception, match=r"at a batch of one item squeeze\(\) also removes"):

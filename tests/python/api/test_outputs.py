@@ -171,7 +171,7 @@ def test_a_deadline_passes_while_the_answer_of_another_is_joined(held, gate, thr
     assert list(large.result(LONG)) == [1, 2, 3, 4]
 
 
-def test_the_list_of_a_caller_is_his_own():
+def test_each_caller_gets_its_own_list():
     streamer = ThreadedStreamer(lambda batch: batch, 8)
     items = [1, 2, 3]
     outputs = streamer.predict(items)

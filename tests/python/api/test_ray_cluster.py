@@ -70,7 +70,7 @@ def test_an_address_of_a_ray_client_says_what_to_do():
 
 @pytest.mark.parametrize("address", [None, "auto"])
 @pytest.mark.parametrize("place", ["RAY_ADDRESS", "ray_current_cluster"])
-def test_a_head_that_has_crashed_is_told_at_once(place, address, monkeypatch, tmp_path):
+def test_a_head_that_has_crashed_is_reported_at_once(place, address, monkeypatch, tmp_path):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(services, "find_gcs_addresses", frozenset)

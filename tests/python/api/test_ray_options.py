@@ -1,8 +1,6 @@
 """What a RayStreamer does before there is a cluster: its options, and the rule of its replicas."""
 
 import socket
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -54,20 +52,8 @@ def test_a_step_model_is_refused():
         RayStreamer(Steps, 8)
 
 
-def test_without_ray_the_error_names_the_extra():
-    program = """
-import sys
-sys.modules["ray"] = None
-from service_streamer import RayStreamer
-RayStreamer(sorted, 8)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "the package ray is missing: pip install 'service-streamer-ng[ray]'" in done.stderr
-
-
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_what_listens_but_is_no_head_is_told_at_once(answer):
+def test_a_listener_that_is_no_head_is_reported_at_once(answer):
     pytest.importorskip("ray")
 
     def serve():
@@ -134,7 +120,7 @@ def test_a_time_above_the_target_starts_the_while_again():
     assert decide(rule, WINDOW + 1, replicas=6) == 6
 
 
-def test_the_cost_of_a_full_batch_is_told_from_smaller_ones():
+def test_the_cost_of_a_full_batch_is_estimated_from_smaller_ones():
     pytest.importorskip("ray")
     from service_streamer._ray.replicas.meter import Costs
 

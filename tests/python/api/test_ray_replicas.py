@@ -183,7 +183,7 @@ def test_requests_wait_for_the_replacement_of_the_only_ready_replica(replicas_of
     assert replicas.reserve().handle is replacement
 
 
-def test_a_wrong_runtime_env_is_told_at_once_and_five_times_are_enough(replicas_of):
+def test_a_wrong_runtime_env_is_reported_at_once_and_five_times_are_enough(replicas_of):
     wrong = RuntimeEnvSetupError("there is no such package")
     replicas, _ = replicas_of([Actor(loads=False).dies(wrong) for _ in range(5)], 1)
     assert replicas.reserve() is None
@@ -199,7 +199,7 @@ def test_a_replica_that_is_out_of_reach_is_killed(replicas_of):
     assert killed == [lost]
 
 
-def test_replicas_that_wait_for_a_place_are_told(replicas_of, monkeypatch, caplog):
+def test_replicas_that_wait_for_a_place_are_reported(replicas_of, monkeypatch, caplog):
     nodes = [{"Alive": True, "Resources": {"CPU": 8, "GPU": 1}}]
     monkeypatch.setattr(cluster.ray, "nodes", lambda: nodes)
     monkeypatch.setattr(cluster.ray, "available_resources", lambda: {"CPU": 3.5})

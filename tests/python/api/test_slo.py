@@ -126,7 +126,7 @@ def test_an_slo_below_the_time_of_the_model_lets_probes_through(streamers):
     assert answers == 3 * [[1]]
 
 
-def test_explain_tells_an_slo_that_cannot_be_kept():
+def test_explain_names_an_slo_that_cannot_be_kept():
     with ThreadedStreamer(too_slow, 4, slo=SLO) as streamer:
         assert "slo 1 s" in streamer.explain()
         streamer.predict([1])

@@ -57,7 +57,7 @@ def blocked(remedy):
         (lambda streamer: list(streamer.stream(1)), coroutines.FOR_STREAM),
     ],
 )
-def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask, remedy):
+def test_a_coroutine_that_blocks_its_loop_is_reported_once(held, gate, ask, remedy):
     async def handler():
         ask(streamer)
 
@@ -81,7 +81,7 @@ def test_a_coroutine_that_blocks_its_loop_is_told_once(held, gate, ask, remedy):
 
 
 @pytest.mark.usefixtures("_untold")
-def test_what_may_block_beside_a_loop_is_not_told(streamers):
+def test_calls_that_may_block_beside_a_loop_are_not_reported(streamers):
     streamer = streamers()
     module = compile("streamer.predict([1])", "imported.py", "exec")
 
@@ -131,7 +131,7 @@ def test_a_stream_may_block_while_another_thread_imports_asyncio(monkeypatch):
     ("kind", "model"),
     [(ThreadedStreamer, double), (Streamer, process_double), (Streamer, Model)],
 )
-def test_a_batch_size_of_1_is_told(kind, model):
+def test_a_batch_size_of_1_is_reported(kind, model):
     options = {"mp_start_method": "fork"} if kind is Streamer else {}
     with pytest.warns(UserWarning, match="batch_size=1") as seen:
         kind(model, batch_size=1, **options).close()
@@ -212,7 +212,7 @@ class Lazy:
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("worker_num", [1, 2])
 @pytest.mark.parametrize("is_torch", [True, False])
-def test_threads_of_a_torch_model_are_told_at_the_first_request(
+def test_threads_of_a_torch_model_are_reported_at_the_first_request(
     torch_of_4_threads, caplog, is_torch, worker_num
 ):
     network = torch_of_4_threads.nn.Module() if is_torch else types.SimpleNamespace(predict=double)
@@ -246,5 +246,5 @@ def test_only_the_threads_of_a_torch_model_are_counted(torch_of_4_threads):
     assert _cores.cpu_threads(double) is None
 
 
-def test_a_worker_process_whose_model_uses_no_torch_tells_no_threads():
+def test_a_worker_process_without_torch_reports_no_threads():
     assert json.loads(worker_main._about(double, Place(1)))["cpu_threads"] is None

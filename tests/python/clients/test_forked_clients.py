@@ -98,7 +98,7 @@ def test_the_death_of_the_owner_reaches_workers_past_a_child_that_lives(peers):
     assert is_alive(child)
 
 
-def test_a_forked_child_is_told_at_once_that_its_owner_closes(child, tmp_path):
+def test_a_forked_child_learns_at_once_that_its_owner_closes(child, tmp_path):
     done = child(
         PRELUDE
         + f"""

@@ -103,7 +103,7 @@ def test_batches_mix_the_requests_of_all_processes(process_streamers, clients, p
     assert streamer.stats().batch_sizes == {1: 1, 4: 1}
 
 
-def test_a_client_is_told_what_went_wrong(process_streamers, clients):
+def test_errors_reach_the_client(process_streamers, clients):
     streamer = process_streamers(double, warmup=[None])  # 2 * None: it cannot be loaded
     client = clients(streamer.address, worker_timeout=LONG)
     with pytest.raises(WorkerInitError, match="NoneType"):

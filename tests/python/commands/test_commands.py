@@ -110,7 +110,7 @@ def test_a_signal_while_it_loads_ends_it(start, tmp_path):
         (["process_models:BadInit", "--model-init-args", '["raise"]'], "no weights here"),
     ],
 )
-def test_what_is_wrong_is_said_and_it_ends(kind, start, address, arguments, message):
+def test_a_wrong_call_ends_with_a_message(kind, start, address, arguments, message):
     service = start(*arguments)
     _, errors = service.process.communicate(timeout=100)  # two interpreters start
     assert service.process.returncode == (1 if message == "no weights here" else 2)

@@ -177,7 +177,7 @@ def test_a_queue_is_shown():
 
 @pytest.fixture
 def hub_readings():
-    """What a page tells of a hub before and after a request."""
+    """What a page has of a hub before and after a request."""
 
     def fails(batch):
         raise RuntimeError("no weights")
@@ -272,7 +272,7 @@ def test_a_queue_at_a_broker_is_read(shared_redis_server):
         (["@a", "--interval", "0"], "--interval must be more than 0"),
     ],
 )
-def test_what_cannot_be_shown_is_told_without_a_traceback(arguments, message):
+def test_errors_are_reported_without_a_traceback(arguments, message):
     done = top(*arguments)
     assert done.returncode == 2
     line, *address = done.stderr.splitlines()
@@ -288,7 +288,7 @@ def test_what_cannot_be_shown_is_told_without_a_traceback(arguments, message):
         *(("@broker:6379", False), ("/run/broker:6379", False), ("./broker:6379", False)),
     ],
 )
-def test_a_broker_is_told_from_the_address_of_a_streamer(place, is_one):
+def test_a_broker_is_distinguished_from_the_address_of_a_streamer(place, is_one):
     assert is_broker(place) == is_one
 
 

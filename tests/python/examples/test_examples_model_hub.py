@@ -1,4 +1,4 @@
-"""The example of the hub: its application answers, and its demo tells what happened."""
+"""The example of the hub: its application answers, and its demo prints what happened."""
 
 import functools
 import random
@@ -94,7 +94,7 @@ def test_bad_files_are_refused(client, makers):
         assert message in response.get_json()["error"]
 
 
-def test_the_demo_tells_what_happened():
+def test_the_demo_prints_what_happened():
     done = run_script("demo.py", "--seconds", "2", "--models", "6", "--max-loaded", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     for line in (r"requests +\d+   0 failed", r"hits +\d+", r"misses +\d+", r"loads +\d+"):

@@ -84,7 +84,7 @@ def serving(arguments, models, folder=FOLDER):
 
 
 def scores(port, *sentences):
-    """What the model says; None: nobody answers yet."""
+    """What the model says; None: it does not answer yet."""
     url = f"http://127.0.0.1:{port}/models/sentiment:predict"
     try:
         return httpx.post(url, json={"instances": sentences}).json()["predictions"]

@@ -234,9 +234,10 @@ def test_the_parts_of_the_kubernetes_manifest_fit_together():
     assert set(brokers) <= set(by_kind["Service"])
 
 
-def test_the_kubernetes_manifest_follows_its_schema():
+@pytest.mark.parametrize("name", ["kubernetes.yaml", "hpa.yaml"])
+def test_a_kubernetes_manifest_follows_its_schema(name):
     validate = pytest.importorskip("kubernetes_validate")
-    for document in kubernetes():
+    for document in yaml.safe_load_all((FOLDER / name).read_text()):
         validate.validate(document, "1.31", strict=True)
 
 

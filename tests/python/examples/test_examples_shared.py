@@ -42,7 +42,7 @@ def check_sharing(port):
     eventually(lambda: answers(port), LONG)
     before = requests_so_far(port)
     count = ask_at_once(port)
-    # whichever web process is asked, it tells of the requests of all
+    # each web process has the statistics of the requests of all
     assert {requests_so_far(port) for _ in range(8)} == {before + count}
     refused = ask(port, s="no gap here")
     assert (refused.status_code, "no [MASK]" in refused.json()["error"]) == (400, True)
@@ -64,7 +64,7 @@ def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(port, tmp_path, 
     address = str(tmp_path / "model")
     serve = ["-m", "service_streamer", "serve", "model:ManagedBertModel", "--address", address]
     web = ["-m", "uvicorn", "--workers", "2", "--port", str(port), "shared_fastapi_app:app"]
-    web += ["--timeout-worker-healthcheck", str(LONG)]  # who does not answer for 5 s is killed
+    web += ["--timeout-worker-healthcheck", str(LONG)]  # the default kills a worker after 5 s
     with running(*serve) as service:
         with running(*web, MODEL_ADDRESS=address):
             (worker,) = check_sharing(port)

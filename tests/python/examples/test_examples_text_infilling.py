@@ -202,7 +202,7 @@ def test_the_demo_shows_answers_figures_and_the_reason():
 
 
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_the_demo_serves_on_until_it_is_told_to_end(end, code):
+def test_the_demo_serves_until_a_signal(end, code):
     arguments = [sys.executable, "demo.py", "--seconds", "0.1", "--serve"]
     with subprocess.Popen(arguments, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as process:
         try:

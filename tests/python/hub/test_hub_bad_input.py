@@ -1,4 +1,4 @@
-"""Bad input costs nobody else anything: the hub names it, and the models go on."""
+"""Bad input affects no other model: the hub names it, and the models go on."""
 
 import itertools
 import os
@@ -55,7 +55,7 @@ def test_a_name_is_a_text(hub, name):
         hub[name]
 
 
-def test_folders_with_other_names_are_told(folder, hub):
+def test_folders_with_other_names_are_reported(folder, hub):
     for name in ("a b", "-x", ".hidden"):
         shutil.copytree(folder.model, folder.root / "models" / name)
     eventually(lambda: "must consist of letters" in error(hub, "a b"))
@@ -84,7 +84,7 @@ def test_what_is_no_folder_is_no_version(folder, hub):
 
 
 def test_a_version_that_cannot_be_read(folder, hub, monkeypatch):
-    """The user who runs the tests may read everything."""
+    """The user of the tests may read everything."""
     real = os.stat
 
     def stat(path, *args, **options):
@@ -214,7 +214,7 @@ with TemporaryDirectory() as root:
     assert done.stdout == "no byte can be written\n[1]\n"
 
 
-def test_a_system_that_tells_no_changes(folder, watched, monkeypatch, caplog):
+def test_a_system_that_reports_no_changes(folder, watched, monkeypatch, caplog):
     watch = watchfiles.watch
 
     def without_inotify(*args, **options):

@@ -58,7 +58,7 @@ def test_a_version_that_holds_room_gives_way_to_none_of_its_own_size(room):
         room.budget.take(version)
 
 
-def test_a_version_in_whose_place_another_comes_does_not_count_among_the_loaded():
+def test_a_version_that_is_being_replaced_does_not_count_as_loaded():
     room = Holders(max_loaded=1)
     old, new = room.add(0), room.make(0)
     assert not room.budget.take(new)
@@ -66,8 +66,8 @@ def test_a_version_in_whose_place_another_comes_does_not_count_among_the_loaded(
     assert room.budget.take(new)
 
 
-# The states of three versions of 30 bytes, what is pinned, the size of a fourth version, and who
-# leaves for it. None: nobody's leaving is enough.
+# The states of three versions of 30 bytes, what is pinned, the size of a fourth version, and which
+# leaves for it. None: no leaving is enough.
 READY, LOADING, DRAINING = State.READY, State.LOADING, State.DRAINING
 CASES = [
     ([READY, READY, READY], [], 10, []),

@@ -1,4 +1,4 @@
-"""A model is loaded once, and a failed load is told to all that wait for it."""
+"""A model is loaded once, and a failed load is raised to all that wait for it."""
 
 import asyncio
 import gc
@@ -85,7 +85,7 @@ def test_a_request_can_be_cancelled_while_it_waits(held):
     assert hub["model"].stats().submitted == 1
 
 
-def test_a_failed_load_is_told_to_all(held, threads):
+def test_a_failed_load_is_raised_to_all(held, threads):
     hub, factory, first = held
     factory.error = ValueError("no such file")
     for _ in range(5):

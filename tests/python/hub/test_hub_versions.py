@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from hub_models import GATE
-from told import missing
 from waits import LONG, eventually
 
 import service_streamer.torch
@@ -81,7 +80,7 @@ def test_a_version_that_cannot_be_loaded_never_takes_over(folder, hub, caplog):
     eventually(lambda: state(hub, 2) == "failed")
     assert "invalid literal for int" in hub.status()["times"].versions[2].error
     assert hub.predict("times", [1]) == [1]
-    eventually(lambda: "times@2 cannot be loaded" in caplog.text)  # it is told after that
+    eventually(lambda: "times@2 cannot be loaded" in caplog.text)  # it is logged after that
     with pytest.raises(ModelLoadError):
         hub.predict("times@2", [1])
     folder.add(3)
@@ -411,21 +410,6 @@ def test_links_that_leave_the_folder_are_refused(folder, watched, tmp_path):
     assert serving(hub) == 4
     assert error(hub).count("leaves the folder of the models") == 2
     assert "leaves the folder" in hub.status()["other"].error
-
-
-def test_what_is_missing_is_named(child):
-    done = child(
-        """
-import sys
-sys.modules["watchfiles"] = None
-from service_streamer.hub import ModelHub
-try:
-    ModelHub.watch("models")
-except ImportError as error:
-    print(error)
-"""
-    )
-    assert done.stdout == missing("watchfiles", "hub")
 
 
 def test_a_model_file_becomes_a_native_model(folder, watched, monkeypatch):

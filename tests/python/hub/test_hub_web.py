@@ -1,4 +1,4 @@
-"""The pages of a hub: rows of versions, readiness, and who may steer."""
+"""The pages of a hub: rows of versions, readiness, and which requests may steer."""
 
 import jsonschema
 import pytest
@@ -103,7 +103,7 @@ def test_models_are_loaded_and_unloaded(serves, hubs):
     assert [each.split()[0] for each in told(client)].count("pin") == 1
 
 
-def test_a_load_that_goes_on_or_fails_is_told(serves_asgi, hubs, factories):
+def test_a_load_that_goes_on_or_fails_is_reported(serves_asgi, hubs, factories):
     factory = factories()
     factory.gate.clear()
     factory.error = ValueError("no weights")
@@ -151,7 +151,7 @@ def test_a_wrong_change_of_a_hub_is_refused(serves_asgi, hubs, change, status, e
     assert told(client) == []
 
 
-def test_who_may_not_steer_changes_nothing(serves, hubs):
+def test_a_client_without_the_token_changes_nothing(serves, hubs):
     hub = hubs({"double": ModelSpec(double, batch_size=8)})
     for client, status in ((serves(hub), 403), (serves(hub, "other token"), 401)):
         assert steer(client, load="double")[0] == status

@@ -10,7 +10,6 @@ prometheus_client = pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry  # noqa: E402
 from scrapes import scrape  # noqa: E402
-from told import missing  # noqa: E402
 
 from service_streamer import Streamer, StreamerClosed, ThreadedStreamer, metrics  # noqa: E402
 
@@ -109,20 +108,6 @@ def test_the_directory_of_the_variable_must_be_one(child, tmp_path):
         str(file),
         env={"PROMETHEUS_MULTIPROC_DIR": str(file)},
     )
-
-
-def test_a_missing_library_is_named(child):
-    done = child(
-        """
-        import sys
-        sys.modules["prometheus_client"] = None
-        try:
-            import service_streamer.metrics
-        except ImportError as error:
-            print(error)
-        """
-    )
-    assert done.stdout == missing("prometheus_client", "metrics")
 
 
 @pytest.mark.in_process

@@ -54,7 +54,7 @@ class Service:
         self._socket = str(socket)
         self._lock = threading.Lock()
         self.answered = Counter()
-        """by web process"""
+        """number of answers, by web process"""
 
     def get(self, path):
         # a connection of its own, so that any process may get it

@@ -31,7 +31,7 @@ GAUGES = ("queued_items", "queued_requests", "waiting_requests", "running_batche
 
 
 def check_against_stats(found, stats, name="one"):
-    """Whether a scrape tells what `stats()` did at that time."""
+    """Whether a scrape has the numbers that `stats()` had at that time."""
     for outcome in OUTCOMES:
         assert found.requests(name, outcome) == getattr(stats, outcome)
     for counter in ("items", "batches", "worker_restarts"):

@@ -60,7 +60,7 @@ def test_conjugated_outputs_have_their_numbers(model):
 
 def test_an_error_of_cuda_is_not_left_to_torch(torch, model):
     if torch.version.cuda is not None:
-        pytest.skip("only a simulated GPU fails when it is told to")
+        pytest.skip("only a simulated GPU fails on demand")
     loaded = model(device="cuda:0")
     loaded([torch.zeros(3)])
     torch.cuda._fail_next_event()

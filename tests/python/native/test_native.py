@@ -69,7 +69,7 @@ def test_output_numpy_answers_with_arrays(torch, served):
         ),
     ],
 )
-def test_the_threads_that_compute_a_batch_are_told(
+def test_the_threads_that_compute_a_batch_are_reported(
     torch, served, monkeypatch, caplog, workers, threads, settings, remedy
 ):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})

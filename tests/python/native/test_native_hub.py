@@ -101,7 +101,7 @@ def test_a_damaged_file_never_takes_over(torch, shelf, hub_of):
     assert hub.predict("floats", [torch.ones(3)])[0].tolist() == [4, 4, 4]
 
 
-def test_a_warm_up_that_is_refused_is_told(torch, shelf, hub_of):
+def test_a_warm_up_that_is_refused_is_reported(torch, shelf, hub_of):
     """An item of a TOML file is no tensor."""
     shelf.add(1)
     hub = hub_of()

@@ -249,6 +249,6 @@ def test_errors_are_streamer_errors_and_survive_pickling(error):
     assert (str(copy), vars(copy)) == (str(error), vars(error))
 
 
-def test_an_error_tells_batch_and_length():
+def test_an_error_names_batch_and_length():
     error = AnswersDiffer("it is wrong", "tokens", 2, 7, None)
     assert re.search("output 'tokens' for a batch of 2 of length 7: it is wrong", str(error))

@@ -116,7 +116,7 @@ def test_what_cells_define_works_in_worker_processes(kernel):
     assert kernel.run("streamer.predict([Question('new', 1)])") == "[Answer(text='NEW')]"
 
 
-def test_a_class_that_the_model_does_not_know_is_told(kernel):
+def test_a_class_that_the_model_does_not_know_is_reported(kernel):
     kernel.run("class Unknown:\n    pass\n\nstreamer = Streamer(lambda batch: batch, 8)")
     with pytest.raises(CellError) as info:
         kernel.run("streamer.predict([Unknown()])")

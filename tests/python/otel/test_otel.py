@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
-from told import missing
 from waits import eventually
 
 from service_streamer import QueueFull, StreamerClosed, ThreadedStreamer, otel
@@ -154,20 +153,6 @@ def test_wrong_arguments_are_refused(streamers):
     closed.close()
     with pytest.raises(StreamerClosed):
         otel.instrument(closed)
-
-
-def test_a_missing_library_is_named(child):
-    done = child(
-        """
-        import sys
-        sys.modules["opentelemetry"] = None
-        try:
-            import service_streamer.otel
-        except ImportError as error:
-            print(error)
-        """
-    )
-    assert done.stdout == missing("opentelemetry", "otel")
 
 
 def context_of(members):

@@ -126,7 +126,7 @@ def test_a_wrong_number_of_outputs_is_an_error_of_the_batch(streamers, spans):
         assert spans.one(name).error.startswith("OutputSizeMismatch: ")
 
 
-def test_a_span_tells_how_the_request_ended(held, gate, spans, threads):
+def test_a_span_has_the_end_of_the_request(held, gate, spans, threads):
     streamer = held(1)
     otel.instrument(streamer)
     cancelled = streamer.submit([1])

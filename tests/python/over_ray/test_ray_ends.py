@@ -112,7 +112,7 @@ def test_replicas_that_hold_a_batch_finish_it_before_they_are_removed(ray_stream
     assert streamer.predict(["next"]) == ["next"]
 
 
-def test_an_address_without_a_cluster_is_told_at_once(monkeypatch):
+def test_an_address_without_a_cluster_is_reported_at_once(monkeypatch):
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     with pytest.raises(ClusterError, match=r"there is no Ray cluster at 127.0.0.1:9 that can be"):
         RayStreamer(double_slowly, 8, ray_address="127.0.0.1:9")

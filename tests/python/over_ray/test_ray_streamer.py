@@ -185,7 +185,7 @@ def test_a_model_that_does_not_pickle(ray_cluster):
         RayStreamer(model, 8)
 
 
-def test_resources_that_no_node_has_are_told_before_the_request_times_out(ray_streamers):
+def test_resources_that_no_node_has_are_reported_before_the_request_times_out(ray_streamers):
     streamer = ray_streamers(list, 8, num_gpus=2, placement_timeout=0.5)
     with pytest.raises(ClusterError, match=r"needs .*2 GPU, and no node of the Ray cluster has"):
         streamer.predict([1])

@@ -97,7 +97,7 @@ def test_the_master_is_asked_of_the_sentinels(redis_server, fake):
     assert caught.value.transient
 
 
-def test_who_is_no_longer_master_is_not_used(fake, refusal):
+def test_a_former_master_is_not_used(fake, refusal):
     server = fake(ROLE=b"*1\r\n$5\r\nslave\r\n")
     port = str(server.port)
     known = f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode()
@@ -125,7 +125,7 @@ def test_a_cluster_is_found_by_one_of_its_nodes(cluster):
     assert replies[1] == 0
 
 
-def test_a_slot_that_nobody_serves_may_come_back(cluster, refusal):
+def test_a_slot_without_a_node_may_come_back(cluster, refusal):
     broker = Broker(f"redis+cluster://{cluster.address}", QUEUE)
     broker.check()
     cluster.client().execute_command("CLUSTER", "FLUSHSLOTS")

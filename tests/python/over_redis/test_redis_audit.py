@@ -59,7 +59,7 @@ def test_lost_entries_are_found(queue, added, missing, stream):
     assert missing(chunks, names) == chunks
 
 
-def test_entries_of_both_streams_are_told_apart(queue, added, missing):
+def test_entries_of_both_streams_are_distinguished(queue, added, missing):
     _, names = added(queue.keys.main, 10)
     _, bulk = added(queue.keys.bulk, 10)
     queue.redis.delete(queue.keys.bulk.key)

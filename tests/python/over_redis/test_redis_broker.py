@@ -151,7 +151,7 @@ def test_a_step_of_the_brokers_clock_lets_no_request_expire(make, workers, side,
     for i in range(5):
         assert streamer.predict([i], timeout=LONG) == [2 * i]
     assert worker.counts.expired == 0
-    if (side, step) != ("client", -60_000):  # then deadlines are too late, which harms nobody
+    if (side, step) != ("client", -60_000):  # then deadlines are too late, which does no harm
         assert abs(clock.now_ms() - now_ms(session.broker)) < LONG * 1000
 
 

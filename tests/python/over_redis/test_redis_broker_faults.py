@@ -48,7 +48,7 @@ def connections(client, command):
 
 
 class Proxy:
-    """A way to the broker that can be cut: nothing comes through, and nobody is told."""
+    """A way to the broker that can be cut: nothing comes through, and neither side learns of it."""
 
     def __init__(self, server):
         self._listener = socket.create_server(("127.0.0.1", 0))

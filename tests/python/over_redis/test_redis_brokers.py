@@ -70,7 +70,7 @@ def test_killed_connections_cost_only_time(place, meet):
             eventually(lambda before=before: asking.answered > before or asking.failed())
 
 
-def test_what_a_killed_worker_had_is_claimed(place, make, workers, tmp_path, leftovers):
+def test_requests_of_a_killed_worker_are_claimed(place, make, workers, tmp_path, leftovers):
     prefix = new_prefix()
     (tmp_path / "gate").mkdir()
     gate = ProcessGate(tmp_path / "gate")

@@ -10,7 +10,6 @@ from waits import LONG, eventually
 pytest.importorskip("redis")
 
 from redis_server import NEEDS_SERVER
-from told import missing
 
 from service_streamer import (
     BrokerError,
@@ -59,21 +58,6 @@ def test_nothing_happens_before_the_first_request(servers, make):
 def test_a_wrong_setting_is_named(options, name):
     with pytest.raises(ValueError, match=f"^{name} must be "):
         RedisStreamer(**options)
-
-
-def test_without_redis_py_it_says_what_to_install(child):
-    done = child(
-        """
-        import sys
-        sys.modules["redis"] = None
-        from service_streamer import *
-        try:
-            RedisStreamer()
-        except ImportError as error:
-            print(error)
-        """
-    )
-    assert done.stdout == missing("redis", "redis")
 
 
 def test_it_is_a_client_only(make):

@@ -165,7 +165,7 @@ def test_flushall_costs_only_time(make, workers, servers):
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_what_a_worker_took_and_lost_is_sent_again(make, workers, queue):
+def test_requests_that_a_worker_lost_are_sent_again(make, workers, queue):
     streamer = make()
     futures = [streamer.submit([i]) for i in range(3)]
     eventually(lambda: len(queue) == 3)
@@ -181,7 +181,7 @@ def test_what_a_worker_took_and_lost_is_sent_again(make, workers, queue):
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_replies_that_may_not_be_trimmed_hinder_nobody(make, workers, servers):
+def test_replies_that_may_not_be_trimmed_do_no_harm(make, workers, servers):
     server = servers()
     client = server.client()
     client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-xtrim")
@@ -228,7 +228,7 @@ def test_a_request_that_is_refused_does_not_keep_out_those_sent_with_it(make, wo
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_what_waits_or_is_with_a_worker_is_not_sent_again(make, workers, queue):
+def test_requests_that_wait_or_run_are_not_sent_again(make, workers, queue):
     streamer = make()
     futures = [streamer.submit([i]) for i in range(3)]
     eventually(lambda: len(queue) == 3)

@@ -1,4 +1,4 @@
-"""RedisStreamer and the queue at the broker: when it is full, what it tells, who serves it."""
+"""RedisStreamer and the queue at the broker: when it is full, its statistics, its workers."""
 
 import re
 import threading
@@ -69,7 +69,7 @@ def test_the_requests_of_other_clients_count(make, queue, workers):
 # -------------------------------------------------------------------- statistics
 
 
-def test_stats_tell_the_queue_at_the_broker(make, workers, queue, process_gate):
+def test_stats_have_the_queue_at_the_broker(make, workers, queue, process_gate):
     streamer = make()
     stats = streamer.stats().stream
     assert (stats.length, stats.pending, stats.consumers) == (0, 0, ())
@@ -96,7 +96,7 @@ def test_stats_tell_the_queue_at_the_broker(make, workers, queue, process_gate):
         future.result(LONG)
 
 
-def test_stats_tell_what_each_of_several_workers_has(make, workers, tmp_path, leftovers):
+def test_stats_have_the_requests_of_each_worker(make, workers, tmp_path, leftovers):
     gates = [ProcessGate(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
     leftovers.extend(gate.close for gate in gates)
     streamer = make()
@@ -181,7 +181,7 @@ def test_wait_ready_ends_when_the_client_is_closed(make, threads, monkeypatch):
 
 @pytest.mark.usefixtures("long_goodbye")
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_a_worker_hears_at_once_of_what_is_cancelled(make, workers, queue, process_gate, how):
+def test_a_worker_learns_at_once_of_a_cancelled_request(make, workers, queue, process_gate, how):
     worker = workers(process_gate, batch_size=1, _claim_after=100 * LONG)  # no heartbeat comes
     streamer, other = make(), make()
     first = other.submit(["first"])
@@ -201,7 +201,7 @@ def test_a_worker_hears_at_once_of_what_is_cancelled(make, workers, queue, proce
     assert 0 < queue.redis.pttl(queue.keys.cancellations) <= protocol.NOTICE_EXPIRY_MS
 
 
-def test_a_notice_of_nothing_costs_nobody_anything(make, workers, queue):
+def test_an_empty_notice_changes_nothing(make, workers, queue):
     worker = workers()
     streamer = make()
     for text in (b"", b"1-1", b"no entry \xff", b"0-0 " * 10_000):
@@ -211,9 +211,7 @@ def test_a_notice_of_nothing_costs_nobody_anything(make, workers, queue):
 
 
 @pytest.mark.usefixtures("quick_rounds")
-def test_where_there_are_no_notices_the_heartbeat_finds_what_is_cancelled(
-    make, workers, queue, process_gate
-):
+def test_without_notices_the_heartbeat_finds_cancelled_requests(make, workers, queue, process_gate):
     queue.redis.set(queue.keys.cancellations, "not a stream")
     worker = workers(process_gate, batch_size=1, _claim_after=SLOW)
     streamer = make()

@@ -24,7 +24,7 @@ pytestmark = NEEDS_SERVER
 
 @pytest.mark.usefixtures("quick_audits")
 @pytest.mark.parametrize(("ours", "theirs"), [("one", "other"), (None, "one"), ("one", None)])
-def test_another_secret_answers_nobody_and_hangs_nobody(make, workers, ours, theirs):
+def test_with_another_secret_requests_fail_and_do_not_hang(make, workers, ours, theirs):
     workers(secret=theirs)
     streamer = make(secret=ours)
     future = streamer.submit([1])

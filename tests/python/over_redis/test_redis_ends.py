@@ -78,7 +78,7 @@ def test_a_connection_that_was_interrupted_before_it_had_a_socket_asks_nothing(
 
 
 def test_a_socket_is_broken_itself_and_not_by_its_number():
-    """The number may be that of somebody else's socket, by the time that it is used."""
+    """The number may be that of another socket, by the time that it is used."""
 
     class Numberless(socket.socket):
         def fileno(self):

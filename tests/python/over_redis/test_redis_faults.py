@@ -22,7 +22,7 @@ pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
 
 
-def test_what_a_killed_worker_had_is_answered_by_another(processes, workers, client, tmp_path):
+def test_requests_of_a_killed_worker_are_answered_by_another(processes, workers, client, tmp_path):
     gate = ProcessGate(tmp_path)
     options = {"model_init_args": [str(tmp_path)], "batch_size": 2}
     doomed = processes("redis_models:Gated", **options)
@@ -71,9 +71,7 @@ def test_a_time_out_says_which_worker_is_silent_and_what_it_has(make, client, mo
     assert "with 1 request)" in reason()
 
 
-def test_a_worker_that_dies_between_reply_and_acknowledgement_gives_nobody_two_answers(
-    processes, client
-):
+def test_a_worker_killed_before_it_acknowledges_causes_no_second_answer(processes, client):
     processes(die_after_reply=True)
     assert client.ask([1, 2]) == [2, 4]
     assert client.pending() == 1
@@ -104,7 +102,7 @@ def test_a_request_that_three_workers_ended_with_is_refused(processes, workers, 
     gate.close()
 
 
-def test_what_a_stalled_worker_had_is_claimed_and_it_gives_it_up(processes, client, tmp_path):
+def test_requests_of_a_stalled_worker_are_claimed_and_it_drops_them(processes, client, tmp_path):
     gate = ProcessGate(tmp_path)
     options = {"model_init_args": [str(tmp_path)], "batch_size": 1}
     # it claims nothing in its turn, should the other one be late, but soon sees what was claimed
@@ -163,7 +161,7 @@ def test_fifty_kills_under_load_lose_nothing_and_double_nothing(make, processes,
     eventually(client.is_clean)
 
 
-def test_what_a_worker_had_whose_models_cannot_be_loaded_any_more_is_answered_by_another(
+def test_requests_of_a_worker_whose_model_no_longer_loads_go_to_another_worker(
     processes, workers, client, tmp_path
 ):
     gate = ProcessGate(tmp_path)

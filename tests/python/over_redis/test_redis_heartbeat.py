@@ -62,7 +62,7 @@ def test_what_is_claimed_before_the_first_fetch_is_delivered_once(
     assert client.result(future) == [2]
 
 
-def test_of_many_workers_about_ten_claim_in_each_round_and_each_has_its_turn():
+def test_about_ten_of_many_workers_claim_in_each_round():
     assert [chance_of_turn(workers) for workers in (1, 2, 10)] == [1, 1, 1]
     assert [workers * chance_of_turn(workers) for workers in (11, 100, 300)] == pytest.approx(
         [10] * 3

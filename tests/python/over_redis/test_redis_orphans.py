@@ -36,9 +36,7 @@ def sender(place):
 # ------------------------------------------------------------- of what was sent
 
 
-def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
-    make, servers, prefix, monkeypatch
-):
+def test_requests_ended_by_an_outage_leave_the_queue_after_it(make, servers, prefix, monkeypatch):
     monkeypatch.setattr(session, "PATIENCE", 0.3)
     server = servers(appendonly="yes")
     queue = Queue(server, prefix)
@@ -54,7 +52,7 @@ def test_what_an_outage_has_ended_leaves_the_queue_when_it_is_over(
 
 
 @pytest.mark.usefixtures("long_goodbye")
-def test_what_ends_while_it_is_on_its_way_leaves_the_queue(make, queue, server, monkeypatch):
+def test_a_request_that_ends_on_its_way_leaves_the_queue(make, queue, server, monkeypatch):
     """The reader may not read, and says so as soon as the sender begins to send."""
     monkeypatch.setattr(Backoff, "next", lambda _: 0.001)
     user, password = queue.keys.prefix, "word"
@@ -70,7 +68,7 @@ def test_what_ends_while_it_is_on_its_way_leaves_the_queue(make, queue, server, 
     assert len(queue) == 0
 
 
-def test_entries_that_arrive_for_nobody_are_told_from_those_that_were_answered():
+def test_orphaned_entries_are_distinguished_from_answered_ones():
     sent = EntriesInFlight()
     sent.begin([(1, 0), (1, 64), (2, 0), (3, 0)])
     assert sent.drop([1]) == []
@@ -83,7 +81,7 @@ def test_entries_that_arrive_for_nobody_are_told_from_those_that_were_answered()
     assert sent.dropped() == set()
 
 
-def test_what_ends_while_it_is_being_sent_is_deleted_next(
+def test_a_request_that_ends_while_it_is_sent_is_deleted_next(
     client, place, sender, threads, monkeypatch
 ):
     pipeline = sender._connection.pipeline
@@ -187,7 +185,7 @@ def raising(error):
 
 
 def test_an_outage_of_long_ago_does_not_count(place, sender, monkeypatch):
-    """Its requests timed out, and nobody has tried since."""
+    """Its requests timed out, and no thread has tried since."""
     place.connected_once = True
     away = BrokerError("it is away", transient=True)
     with monkeypatch.context() as patches:
@@ -209,7 +207,7 @@ def test_a_request_that_ended_when_it_was_to_be_sent_again_is_forgotten(place, s
     assert len(place.in_flight) == 0
 
 
-def test_of_a_large_request_that_was_sent_again_nothing_is_remembered():
+def test_a_large_request_that_was_sent_again_leaves_no_record():
     sent = EntriesInFlight()
     sent.begin([(1, 0), (1, 64)])
     sent.repeat(1)

@@ -22,7 +22,7 @@ from service_streamer._waiting.threads import Condition
 pytestmark = pytest.mark.over_redis
 
 
-def test_an_outage_that_begins_does_not_seem_to_last_for_long_to_another_thread():
+def test_another_thread_does_not_see_an_old_outage_when_one_begins():
     """Else a worker that drains would give up what it has."""
     outage, seen = Outage("a worker"), []
 
@@ -36,8 +36,8 @@ def test_an_outage_that_begins_does_not_seem_to_last_for_long_to_another_thread(
     assert seen[0] < LONG
 
 
-def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
-    """Nobody would say that it is over, and the next request would not be tried again."""
+def test_a_connection_that_breaks_while_no_thread_waits_is_no_outage():
+    """No thread would end the outage, and the next request would not be tried again."""
     place = session.Session(None, BrokerOfNobody(), Keys(""), Signer(None), bytes(16))
     streams = SimpleNamespace(all_here=lambda: True)
     reader = ReplyReader(place, streams)
@@ -47,7 +47,7 @@ def test_a_connection_that_breaks_while_nobody_waits_is_no_outage():
     place.in_flight.begin([(1, 0)])
     reader._fail(away)
     assert place._lost
-    # nor does it go on for who waits later
+    # nor does it go on for a thread that waits later
     place.in_flight.drop([1])
     reader._changed = SimpleNamespace(wait_for=lambda predicate, timeout: False)
     assert not reader._wait()

@@ -98,7 +98,7 @@ def test_what_is_sent_was_sealed_and_is_not_larger_than_the_broker_takes():
     assert too_large == [(7, 2, len(first) + 3)]
 
 
-def test_what_cannot_be_sent_is_told():
+def test_a_message_that_cannot_be_sent_is_reported():
     chunk = (7, 0, 1, None, 0, b"body")
     with pytest.raises(KeyError, match="secret"):
         commands(chunk, seal=lambda _: {}["secret"])
@@ -122,7 +122,7 @@ def test_no_bytes_do_harm_as_a_request(message):
 @pytest.mark.parametrize(
     "message", [b"", b"S", b"SS\x01", b"SS\x01\x01", b"XX" + pack_request(*request())[2:]]
 )
-def test_a_foreign_message_is_told_from_a_request(message):
+def test_a_foreign_message_is_distinguished_from_a_request(message):
     with pytest.raises(MalformedMessage):
         unpack_request(message)
 
@@ -134,7 +134,7 @@ def test_a_reply_is_no_request_and_a_request_no_reply():
         unpack_replies(pack_request(*request()))
 
 
-def test_a_request_of_another_version_tells_whom_to_refuse():
+def test_a_request_of_another_version_names_the_client_to_refuse():
     message = bytearray(pack_request(*request()))
     message[2] = 2
     with pytest.raises(VersionMismatch, match=r"\b2\b.*\b1\b") as caught:

@@ -41,7 +41,7 @@ def test_a_missing_or_wrong_password_is_named(refusal, servers):
     Broker(server.url, QUEUE).check()
 
 
-def test_a_user_without_the_permission_is_told_so(redis_server):
+def test_a_missing_permission_is_named(redis_server):
     redis_server.client().execute_command("ACL", "SETUSER", "w", "on", ">p", "+ping", "+time")
     connection = Broker(f"redis://w:p@{redis_server.address}", QUEUE).connection()
     assert connection.execute("PING") == b"PONG"
@@ -50,7 +50,7 @@ def test_a_user_without_the_permission_is_told_so(redis_server):
     assert not caught.value.transient
 
 
-def test_a_replica_is_told_from_its_master(redis_server, servers):
+def test_a_replica_is_distinguished_from_its_master(redis_server, servers):
     replica = servers()
     replica.client().execute_command("REPLICAOF", "127.0.0.1", redis_server.port)
     eventually(lambda: replica.client().info("replication")["master_link_status"] == "up")
@@ -64,7 +64,7 @@ def test_a_replica_is_told_from_its_master(redis_server, servers):
     assert connection.made == 2
 
 
-def test_a_full_memory_is_told(servers):
+def test_a_full_memory_is_reported(servers):
     server = servers(maxmemory="3mb")
     connection = Broker(server.address, QUEUE).connection()
     large = ("XADD", QUEUE, "*", "m", bytes(2_000_000))
@@ -95,7 +95,7 @@ def test_the_limit_of_a_message_is_the_brokers(redis_server):
     assert broker.message_limit == 2**20
 
 
-def test_what_is_no_redis_server_is_told(fake, refusal):
+def test_a_server_that_is_not_redis_is_reported(fake, refusal):
     error = refusal(fake(TIME=b"HTTP/1.1 400 Bad Request\r\n\r\n").address)
     assert "Redis server" in str(error)
     assert not error.transient

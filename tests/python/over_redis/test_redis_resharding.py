@@ -25,7 +25,7 @@ def redirections(node):
     return node.info("errorstats").get("errorstat_ASK", {"count": 0})["count"]
 
 
-def test_what_is_asked_or_cancelled_while_the_slot_moves_there_and_back_is_answered(
+def test_requests_and_cancels_survive_a_slot_that_moves_there_and_back(
     places, make, workers, threads
 ):
     place, prefix = places("cluster"), new_prefix()

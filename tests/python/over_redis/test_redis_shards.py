@@ -92,7 +92,7 @@ def test_fifty_kills_under_load_lose_nothing_and_double_nothing(places, clients,
     eventually(lambda: all(is_clean(Keys(prefix, shard)) for shard in range(SHARDS)))
 
 
-def test_what_a_killed_worker_had_of_each_shard_is_answered_by_another(
+def test_requests_of_a_killed_worker_are_answered_in_each_shard(
     processes, clients, lengths, tmp_path
 ):
     gate = ProcessGate(tmp_path)
@@ -110,7 +110,7 @@ def test_what_a_killed_worker_had_of_each_shard_is_answered_by_another(
 
 
 @pytest.mark.parametrize(("batch_size", "shards"), [(BATCH, SHARDS), (1, 8)])
-def test_a_worker_has_of_all_shards_twice_its_room_at_most_or_its_room_and_one_of_each(
+def test_a_worker_holds_at_most_twice_its_room_over_all_shards(
     workers, clients, lengths, process_gate, batch_size, shards
 ):
     futures = [client.submit([i]) for client in clients(shards) for i in range(10 * BATCH)]

@@ -113,7 +113,7 @@ def test_a_message_of_another_run_is_ignored(send, inbox):
     assert pieces(inbox) == []
 
 
-def test_a_stream_that_nobody_reads_is_closed(client, send, inbox):
+def test_an_unread_stream_is_closed(client, send, inbox):
     inbox.cancel()
     send(Kind.OPEN)
     ((key, frame),) = client.poster._frames

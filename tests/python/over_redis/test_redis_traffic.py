@@ -115,7 +115,7 @@ def test_600_mb_are_refused_with_both_sizes_and_others_go_on(make, workers, serv
     asking.stop()
 
 
-# --------------------------------------------------------------- who never reads
+# ---------------------------------------------------- clients that never read
 
 SENDS = """
 import sys
@@ -157,7 +157,7 @@ def test_a_client_that_is_stopped_costs_others_nothing_and_finds_its_answers(
     assert not queue.redis.exists(replies)
 
 
-def test_answers_that_nobody_reads_expire(make, workers, raw_clients, queue, monkeypatch):
+def test_unread_answers_expire(make, workers, raw_clients, queue, monkeypatch):
     monkeypatch.setattr(commands, "REPLY_EXPIRY_MS", 200)
     silent = raw_clients()
     silent.send(*[[i] for i in range(500)])

@@ -111,9 +111,7 @@ def test_close_answers_what_was_on_its_way_when_its_connection_was_cut(
 
 
 @pytest.mark.parametrize("how", [{"drain": False}, {"drain_timeout": 0}])
-def test_what_is_not_answered_at_the_end_is_another_workers_at_once(
-    workers, client, process_gate, how
-):
+def test_requests_left_at_the_end_go_to_another_worker_at_once(workers, client, process_gate, how):
     worker = workers(process_gate, _claim_after=LONG, drain_timeout=how.get("drain_timeout"))
     futures = client.send([0], [1])
     process_gate.wait_entered()
@@ -143,7 +141,7 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(workers, raw_clients, serv
 
 def test_a_broker_that_will_not_do_is_an_error_at_once(server, raw_clients, servers):
     locked, replica = servers(requirepass="pass"), servers()
-    # of nobody: it never loads what a master has
+    # of no master that exists: it never loads its data
     replica.client().execute_command("REPLICAOF", "127.0.0.1", locked.port)
     odd = new_prefix()
     server.client().set(Keys(odd).queue, "not a stream")
@@ -169,7 +167,7 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_traceback(workers, clien
 
 @pytest.mark.parametrize("step", ["close", "_end"])
 def test_a_signal_after_the_wait_changes_nothing(server, prefix, monkeypatch, step):
-    """As when the model cannot be loaded, and somebody ends it in that very moment."""
+    """As when the model cannot be loaded, and a signal comes in that very moment."""
     worker = RedisWorker(double, 8, redis_broker=server.url, prefix=prefix)
     act = getattr(worker, step)
 

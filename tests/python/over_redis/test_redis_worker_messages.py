@@ -60,7 +60,7 @@ def test_another_version_of_the_protocol_is_refused_by_name(workers, client):
     eventually(client.is_clean)
 
 
-def test_damaged_heads_end_nobody_but_their_request(workers, client):
+def test_a_damaged_head_ends_only_its_own_request(workers, client):
     worker = workers()
     rng = random.Random(1)
     _, (chunk,) = client.chunks([1, 2, 3])
@@ -99,7 +99,7 @@ def test_a_forged_request_is_refused_before_it_is_unpickled(
     assert len([r for r in caplog.records if "signature" in r.getMessage()]) == 1
 
 
-def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(workers, make, queue):
+def test_a_signed_request_that_is_replayed_runs_but_is_answered_once(workers, make, queue):
     streamer = make(secret="right")
     ends = []
     future = streamer.submit([1], timeout=LONG)
@@ -110,7 +110,7 @@ def test_a_signed_request_that_comes_again_is_run_but_answers_nobody_twice(worke
     assert future.result(LONG) == [2]
     queue.redis.xadd(queue.keys.queue, {"m": message})
     eventually(lambda: worker.counts.answered == 2)
-    # the deadline in it holds for all times: who changes it has no signature for that
+    # the deadline in it is signed: a message with another one has a wrong signature
     longer = message[:36] + b"\0" * 8 + message[44:]
     queue.redis.xadd(queue.keys.queue, {"m": longer})
     assert streamer.predict([3]) == [6]
@@ -148,7 +148,7 @@ def test_a_reply_that_is_too_large_for_the_broker_is_an_error_that_says_so(
     eventually(client.is_clean)
 
 
-def test_a_reply_key_that_is_no_stream_costs_nobody_else_anything(workers, raw_clients, caplog):
+def test_a_reply_key_that_is_no_stream_affects_no_other_client(workers, raw_clients, caplog):
     odd, client = raw_clients(), raw_clients()
     odd.redis.set(odd.reply_key, "not a stream")
     workers()

@@ -93,7 +93,7 @@ def test_entries_are_short():
 
 
 @pytest.mark.every_python
-def test_python_tells_a_forgotten_await_in_the_words_of_the_page():
+def test_python_reports_a_forgotten_await_in_the_words_of_the_page():
     with service_streamer.ThreadedStreamer(sorted, 8) as streamer:
         with pytest.warns(RuntimeWarning) as warnings:
             streamer.apredict([1])

@@ -1,4 +1,4 @@
-"""What the package exports, and that the stub of the C++ module tells the truth."""
+"""What the package exports, and that the stub of the C++ module is complete."""
 
 import ast
 import importlib
@@ -145,7 +145,7 @@ def test_the_package_is_marked_as_typed():
 
 # ------------------------------------------------------------ the stub of _core
 
-SPECIAL = ("__len__",)  # of the special methods, those that a stub tells
+SPECIAL = ("__len__",)  # the special methods that a stub has
 
 
 def stub_members(body):

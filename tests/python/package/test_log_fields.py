@@ -1,4 +1,4 @@
-"""Each log record has fields for a JSON formatter, and the page on monitoring tells all of them."""
+"""Each log record has fields for a JSON formatter, and the page on monitoring has all of them."""
 
 import ast
 import logging

@@ -1,4 +1,4 @@
-"""CUDA that was initialised before a fork: refused, or told with the error of torch."""
+"""CUDA that was initialised before a fork: refused, or reported with the error of torch."""
 
 import pytest
 from told import told
@@ -62,5 +62,5 @@ UNUSABLE = told(
     ],
     ids=["devices", "at a request", "at the load", "threads"],
 )
-def test_cuda_before_a_fork_is_told(program, use, text):
+def test_cuda_before_a_fork_is_reported(program, use, text):
     assert text in program(SIMULATED + "\n    " + use).stdout

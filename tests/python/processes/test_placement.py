@@ -189,7 +189,7 @@ def test_the_threads_that_are_given_stay(cores):
     assert Placement(None, None, 3).of(0, 2) == Place(3, is_chosen=True)
 
 
-def test_cpus_that_are_gone_bind_nobody(cores):
+def test_cpus_that_are_gone_bind_no_worker(cores):
     placement = Placement(["4-5"], cores=cores)
     assert placement.among(cores_of({0, 1}, "/nowhere"), 0, 1).cpus is None
 
@@ -250,7 +250,7 @@ class Early:
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-def test_a_worker_is_bound_with_all_its_threads_and_nobody_else(method, monkeypatch):
+def test_only_a_worker_and_all_its_threads_are_bound(method, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = {task: os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")}
     cpu = str(max(os.sched_getaffinity(0)))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 class Load:
-    """Clients that ask all the time, and once more in the end; `end` gives what they were told."""
+    """Clients that ask all the time, and once more in the end; `end` returns their answers."""
 
     def __init__(self, streamer, clients=4):
         self._streamer = streamer
@@ -74,7 +74,7 @@ def test_a_wrong_number_of_workers_is_named(versions, count):
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-def test_a_restart_replaces_all_workers_and_fails_nobody(versions, method):
+def test_a_restart_replaces_all_workers_and_fails_no_request(versions, method):
     streamer = versions(worker_num=2, mp_start_method=method)
     before = pids(streamer)
     load = Load(streamer)
@@ -88,7 +88,7 @@ def test_a_restart_replaces_all_workers_and_fails_nobody(versions, method):
 def test_a_new_version_takes_over_under_load(versions):
     streamer = versions(worker_num=2)
     load = Load(streamer)
-    eventually(lambda: streamer.stats().completed)  # somebody was answered by the old one
+    eventually(lambda: streamer.stats().completed)  # the old one has answered a request
     streamer.restart(model_init_args=["new"])
     assert streamer.predict([1]) == ["new"]
     answers = load.end()
@@ -123,7 +123,7 @@ def refuses(batch):
     raise LookupError("no weights here")
 
 
-def test_a_version_that_cannot_load_is_told_and_changes_nothing(versions):
+def test_a_version_that_cannot_load_is_reported_and_changes_nothing(versions):
     streamer = versions(worker_num=2, warmup=[1])
     before = pids(streamer)
     load = Load(streamer)

@@ -54,7 +54,7 @@ def test_close_leaves_nothing_behind(tmp_path):
     eventually(lambda: files_in_shared_memory() <= shared)  # those of tests beside this one go
 
 
-def test_a_streamer_that_nobody_refers_to_drains_and_goes(process_gate):
+def test_an_unreferenced_streamer_drains_and_is_freed(process_gate):
     streamer = Streamer(process_gate, 1, mp_start_method="fork")
     (worker,) = [process_gate.wait_entered() for _ in [streamer.submit([0])]]
     futures = [streamer.submit([i]) for i in (1, 2)]

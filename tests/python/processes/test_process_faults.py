@@ -11,9 +11,11 @@ from waits import LONG, eventually
 from service_streamer import RequestTimeout, WorkerLost
 from service_streamer._processes import pool
 
-# What starts interpreters is slow.
-SLOW = [pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver")]
-every_method = pytest.mark.parametrize("method", ["fork", *SLOW])
+
+def with_methods(name, values):
+    """A forked worker gets each value, others the first: what starts interpreters is slow."""
+    others = [pytest.param(m, values[0], marks=pytest.mark.slow) for m in ("spawn", "forkserver")]
+    return pytest.mark.parametrize(("method", name), [*(("fork", v) for v in values), *others])
 
 
 def pid_of(streamer):
@@ -58,11 +60,8 @@ def test_retries_are_as_many_as_asked_for(process_streamers, process_journal, re
     assert len(process_journal.all()) == 1 + retries
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-@every_method
-def test_a_worker_killed_with_a_batch_costs_nobody_his_answer(
-    process_streamers, process_gate, method, number
-):
+@with_methods("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_requests_of_a_killed_worker_are_answered(process_streamers, process_gate, method, number):
     streamer = process_streamers(process_gate, batch_size=4, mp_start_method=method)
     first = streamer.submit(["first"])
     pid = process_gate.wait_entered()
@@ -94,8 +93,7 @@ def test_what_a_model_writes_into_its_input_a_retry_does_not_see(process_streame
 # ------------------------------------------------------------------------- idle
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-@every_method
+@with_methods("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_a_worker_killed_while_idle_is_replaced(process_streamers, method, number):
     streamer = process_streamers(mp_start_method=method, wait_for_worker_ready=True)
     pid = pid_of(streamer)
@@ -120,8 +118,7 @@ def test_the_death_of_a_worker_is_logged_with_its_cause(process_streamers, caplo
 HANGS = {"worker_hang_timeout": 1.0, "retries": 1000}
 
 
-@pytest.mark.parametrize("how", ["hang", "SIGSTOP"])
-@every_method
+@with_methods("how", ["hang", "SIGSTOP"])
 def test_a_worker_that_hangs_is_killed_and_its_batch_run_again(
     process_streamers, process_journal, tmp_path, method, how
 ):
@@ -135,11 +132,8 @@ def test_a_worker_that_hangs_is_killed_and_its_batch_run_again(
     assert streamer.stats().worker_restarts >= 1
 
 
-@every_method
-def test_the_batch_of_a_worker_that_was_stopped_while_idle_is_run_elsewhere(
-    process_streamers, method
-):
-    streamer = process_streamers(Model, mp_start_method=method, wait_for_worker_ready=True, **HANGS)
+def test_the_batch_of_a_worker_that_was_stopped_while_idle_is_run_elsewhere(process_streamers):
+    streamer = process_streamers(Model, wait_for_worker_ready=True, **HANGS)
     stopped = pid_of(streamer)
     os.kill(stopped, signal.SIGSTOP)
     (seen,) = streamer.predict([1], timeout=100)

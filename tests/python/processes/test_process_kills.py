@@ -1,4 +1,4 @@
-"""Workers killed at random under load, a hundred of them: nobody loses an answer or gets two."""
+"""Workers killed at random under load, a hundred of them: no answer is lost or comes twice."""
 
 import os
 import random
@@ -17,7 +17,7 @@ CALLERS = 8
 
 
 def kill_one(streamer, load, killed, rng):
-    """Kill a worker that nobody has killed before.
+    """Kill a worker that was not killed before.
 
     Half of them as soon as there is one, the others when something was answered meanwhile.
     """

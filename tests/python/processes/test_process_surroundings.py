@@ -49,9 +49,7 @@ def test_a_program_may_be_read_from_standard_input():
         ("os", 'create it below `if __name__ == "__main__":`'),
     ],
 )
-def test_a_process_that_another_program_has_spawned_is_told_from_a_worker(
-    program, imported, remedy
-):
+def test_a_process_of_another_program_is_distinguished_from_a_worker(program, imported, remedy):
     code = f"""
         import multiprocessing, sys
         import {imported}

@@ -20,7 +20,7 @@ every_size = pytest.mark.parametrize("size", [3, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize(
     ("method", "output"), [("spawn", "items"), ("forkserver", "batch"), ("fork", "batch")]
 )
-def test_who_did_not_import_torch_gets_tensors(program, method, output):
+def test_a_caller_that_did_not_import_torch_gets_tensors(program, method, output):
     program(
         """
         import sys
@@ -88,7 +88,7 @@ def test_a_worker_that_did_not_import_torch_gets_tensors(program):
 
 
 @every_size
-def test_tensors_arrive_writable_and_what_a_model_writes_nobody_else_sees(
+def test_tensors_arrive_writable_and_writes_of_a_model_stay_its_own(
     process_streamers, torch, tmp_path, size
 ):
     def predict(batch):

@@ -45,7 +45,7 @@ def test_a_managed_model_gets_its_arguments_and_its_device(process_streamers, me
     assert seen["pid"] in pids(streamer)
 
 
-def test_devices_go_round_and_are_told(process_streamers):
+def test_devices_go_round_and_are_reported(process_streamers):
     streamer = process_streamers(worker_num=3, cuda_devices=("0", "MIG-1"))
     streamer.wait_ready(LONG)
     devices = [worker.device for worker in streamer.stats().worker_processes]

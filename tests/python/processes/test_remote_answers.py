@@ -1,4 +1,4 @@
-"""Answers of worker processes: they are unpickled once, and what goes wrong is told."""
+"""Answers of worker processes: they are unpickled once, and what goes wrong is reported."""
 
 import concurrent.futures
 import threading
@@ -13,7 +13,7 @@ from service_streamer import SerializationError, WorkerLost
 pytest_plugins = ["remote_fixtures"]
 
 
-def test_an_answer_is_unpickled_once_and_by_who_asks(remote, threads):
+def test_an_answer_is_unpickled_once_by_the_thread_that_asks(remote, threads):
     engine = remote(lambda batch: [Witness() for _ in batch])
     future = engine.submit([1])
     concurrent.futures.wait([future], LONG)

@@ -56,7 +56,7 @@ def _refuse_memory():
     raise MemoryError
 
 
-def test_who_waits_for_many_hears_of_an_answer_for_which_there_is_no_memory(remote, remote_gate):
+def test_a_wait_for_many_futures_ends_if_an_answer_has_no_memory(remote, remote_gate):
     engine = remote(gate_then(remote_gate, lambda batch: [Hungry() for _ in batch]))
     future = engine.submit([1])
     future._condition  # noqa: B018  wait() has it made

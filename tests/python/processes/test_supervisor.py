@@ -28,7 +28,7 @@ def test_it_is_ready_when_every_worker_is(fakes):
     assert fake.supervisor.wait_ready(0)
 
 
-def test_who_waits_for_ready_is_woken(fakes, threads):
+def test_a_thread_that_waits_for_ready_is_woken(fakes, threads):
     fake = fakes(1)
     threads.run(fake.supervisor.wait_ready, LONG)
     fake.ready(0)
@@ -152,7 +152,7 @@ def test_others_that_still_load_are_waited_for(fakes):
     assert fake.failures == []
 
 
-def test_a_crash_loop_is_given_up_and_told(fakes):
+def test_a_crash_loop_is_given_up_and_reported(fakes):
     fake = fakes(1)
     for worker in range(pool.MAX_ATTEMPTS):
         assert fake.running == [0]
@@ -173,7 +173,7 @@ def test_an_unguarded_main_module_is_not_tried_twice(fakes):
     assert "a worker process imports the main module again" in fake.failures[-1]
 
 
-def test_threads_that_are_more_than_the_cores_are_told_once(fakes, caplog, monkeypatch):
+def test_threads_that_are_more_than_the_cores_are_reported_once(fakes, caplog, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     fake = fakes(2)
     for worker in (0, 1):
@@ -195,7 +195,7 @@ def test_a_worker_given_up_beside_others_fails_no_request_but_wait_ready(fakes):
         fake.supervisor.wait_ready(0)
 
 
-def test_the_end_tells_those_who_wait(fakes, threads):
+def test_the_end_wakes_threads_that_wait(fakes, threads):
     fake = fakes(1)
     fake.ready(0)
     fake.supervisor.resize(2)

@@ -143,7 +143,7 @@ def test_a_proven_version_is_tried_again_where_it_fails(fakes):
     assert fake.supervisor.wait_restarted(rolled, 0)
 
 
-def test_a_restart_that_gets_stuck_half_way_says_so_and_loses_nobody(fakes):
+def test_a_restart_that_gets_stuck_says_so_and_loses_no_request(fakes):
     fake = fakes(2)
     fake.ready(0, 1)
     rolled = roll(fake)
@@ -183,7 +183,7 @@ def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):
     assert fake.failures == []
 
 
-def test_a_successor_is_not_stopped_by_the_death_of_whom_it_succeeds(fakes):
+def test_a_successor_stays_when_its_predecessor_dies(fakes):
     fake = fakes(1)
     fake.ready(0)
     fake.now += slots.STABLE_AFTER

@@ -84,7 +84,7 @@ def test_a_process_of_another_user_is_refused_at_once_with_the_rule(child):
     child(PRELUDE + IN_CHILD + OTHER_USER)
 
 
-def test_a_daemon_that_was_forked_after_its_streamer_is_told_so(child):
+def test_the_error_of_a_daemon_forked_after_its_streamer_says_so(child):
     child(PRELUDE + IN_CHILD + DAEMON)
 
 

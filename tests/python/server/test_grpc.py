@@ -134,7 +134,7 @@ def test_metadata_and_parameters_say_how_a_request_runs(grpc_servers, triton_cli
     assert [batch[0] for batch in gate.batches] == [1, 5, 3, 2, 4]  # 2 is below the default
 
 
-def test_metadata_tells_what_is_declared(grpc_servers, triton_clients):
+def test_metadata_has_the_declared_tensors(grpc_servers, triton_clients):
     spec = ModelSpec(
         double,
         batch_size=8,

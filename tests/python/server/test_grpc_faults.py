@@ -252,7 +252,7 @@ def test_a_call_whose_client_has_just_gone_is_cancelled_without_a_word(
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
-def test_a_full_queue_tells_when_to_try_again(busy):
+def test_a_full_queue_says_when_to_try_again(busy):
     waiting = busy.send(2)
     with pytest.raises(grpc.RpcError) as caught:
         busy.infer(numbered(3))

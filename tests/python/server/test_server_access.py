@@ -1,4 +1,4 @@
-"""Who may ask the server, and who may load and unload models."""
+"""Which clients may ask the server, and which may load and unload models."""
 
 import os
 
@@ -169,7 +169,7 @@ def test_an_error_names_few_models_and_no_path(server_hubs, tmp_path):
     assert (answer.status, str(tmp_path) in str(answer.json)) == (404, False)
 
 
-def test_one_model_is_told_without_a_look_at_the_others(server_hubs, monkeypatch):
+def test_the_state_of_one_model_needs_no_look_at_the_others(server_hubs, monkeypatch):
     app = App(server_hubs())
     looks = []
     status = ModelHub.status

@@ -1,4 +1,4 @@
-"""`create_app`: the routes in the application of somebody else."""
+"""`create_app`: the routes in an application that another package made."""
 
 import asyncio
 import socket

@@ -320,7 +320,7 @@ def test_the_monitor_changes_nothing_without_a_token(serve_monitored):
 
 
 @pytest.mark.parametrize(("secret", "complaint"), [(b"\xff", "is not UTF-8"), (b" \n", "is empty")])
-def test_a_file_without_a_token_is_told(services, model_folder, tmp_path, secret, complaint):
+def test_a_file_without_a_token_is_refused(services, model_folder, tmp_path, secret, complaint):
     file = tmp_path / "token"
     file.write_bytes(secret)
     places = ("--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0")

@@ -124,7 +124,7 @@ def test_a_client_that_leaves_with_requests_in_hand_leaves_no_trace(
     assert status_of(send.open(gated, post(b"gate", 3))) == 200
     assert server_gate.batches == [[1], [3]]
     called = []
-    held.when_client_goes(lambda: called.append(1))  # it is told at once
+    held.when_client_goes(lambda: called.append(1))  # it is called at once
     assert called == [1]
     assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 

@@ -57,7 +57,7 @@ class OddError(StreamerError):
         return None
 
 
-ERRORS = [  # status, exception, what its client is told
+ERRORS = [  # status, exception, the text that its client gets
     (500, MuteError(), "MuteError"),
     (400, MuteInput(), "__str__"),
     (503, MuteLost(), "__str__"),

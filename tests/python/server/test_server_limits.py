@@ -76,7 +76,7 @@ def test_odd_heads(http_servers, send, head, status):
     assert server.ask("GET", "/v2").status == 200
 
 
-def test_a_connection_that_nobody_uses_ends(http_servers, send, monkeypatch):
+def test_an_idle_connection_ends(http_servers, send, monkeypatch):
     monkeypatch.setattr(_front, "IDLE_TIMEOUT", 0.05)
     connection = send.open(http_servers(), LATER)
     with connection.makefile("rb") as file:

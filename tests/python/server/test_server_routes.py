@@ -129,7 +129,7 @@ def test_a_wrong_length_of_the_json_is_refused(app, length):
     assert "inference-header-content-length" in answer.json["error"]
 
 
-def test_metadata_tells_what_is_declared(app):
+def test_metadata_has_the_declared_tensors(app):
     answer = app.ask("GET", "/v2/models/means")
     assert answer.json == {
         "name": "means",
@@ -182,7 +182,7 @@ def test_clients_that_give_up_a_load_delay_no_others(server_hubs):
     asyncio.run(main())
 
 
-def test_a_load_that_fails_tells_all_that_wait_for_it(server_hubs):
+def test_a_load_that_fails_fails_for_all_that_wait_for_it(server_hubs):
     gate = Gate(fails)
     app = App(server_hubs({"fails": ModelSpec(gate, batch_size=1, warmup=[1])}))
 
@@ -227,7 +227,7 @@ def test_bytes_reach_the_model_as_it_declares_them(app):
         ("GET", "/v1/models", 404),
     ],
 )
-def test_a_wrong_path_or_method_is_told(app, method, path, status):
+def test_a_wrong_path_or_method_is_reported(app, method, path, status):
     answer = app.ask(method, path)
     assert answer.status == status
     assert answer.json["error"]
@@ -239,7 +239,7 @@ def test_an_exception_of_the_model_is_sent_without_its_traceback(app):
     assert (answer.status, answer.json) == (500, {"error": "RuntimeError: the model is broken"})
 
 
-def test_an_output_that_the_protocol_does_not_have_is_told(app):
+def test_an_output_that_the_protocol_does_not_have_is_reported(app):
     answer = app.ask("POST", "/v1/models/double:predict", {"instances": [{"a": 1}]})
     assert answer.status == 500
     assert "TypeError" in answer.json["error"]

@@ -1,4 +1,4 @@
-"""Step models in worker processes."""
+"""Step models in worker processes, also in those of a RedisWorker."""
 
 import os
 import signal
@@ -11,14 +11,36 @@ from service_streamer import RequestTimeout, SerializationError, Streamer, Worke
 
 
 @pytest.fixture
-def told(process_streamers, process_journal):
-    """Makes a streamer whose model tells the journal what it admits and drops."""
+def journaled(process_streamers, process_journal):
+    """Makes a streamer whose model writes to the journal what it admits and drops."""
 
-    def told(**options):
+    def make(**options):
         options.setdefault("batch_size", 4)
         return process_streamers(Told, model_init_args=[process_journal], **options)
 
-    return told
+    return make
+
+
+@pytest.fixture(params=["processes", pytest.param("redis", marks=pytest.mark.over_redis)])
+def anywhere(request, journaled, process_journal, monkeypatch):
+    """Makes such a streamer with processes or over Redis."""
+    if request.param == "processes":
+        yield journaled
+        return
+    from redis_backend import RedisPair
+
+    monkeypatch.setattr(Told, "_journal", process_journal, raising=False)
+    monkeypatch.setattr(Told, "init_model", lambda self: None)
+    pairs = []
+
+    def make(batch_size=4):
+        server = request.getfixturevalue("shared_redis_server")
+        pairs.append(RedisPair(server, Told, batch_size))
+        return pairs[-1].streamer
+
+    yield make
+    for pair in pairs:
+        pair.close()
 
 
 @pytest.fixture
@@ -51,17 +73,26 @@ def test_each_item_gets_its_own_outputs(process_streamers, method):
         assert future.result(LONG) == [down(i), down(2 * i), [1]]
 
 
-def test_streams(process_streamers):
-    streamer = process_streamers(Countdown, 2)
-    streams = [streamer.stream(item) for item in (5, 300, 1)]
+def test_streams(anywhere):
+    streamer = anywhere(batch_size=2)
+    streams = [streamer.stream(item, timeout=LONG) for item in (5, 300, 1)]
     assert [list(stream) for stream in streams] == [down(5), down(300), [1]]
 
 
-def test_items_enter_beside_one_that_is_never_done(told, admitted, dropped):
-    streamer = told()
+def test_items_enter_and_leave_beside_one_that_is_never_done(anywhere, admitted):
+    streamer = anywhere()
     endless = streamer.submit([0])
     admitted(0)
-    assert streamer.predict([3]) == [down(3)]
+    futures = [streamer.submit([i, 3]) for i in range(1, 30)]
+    for i, future in enumerate(futures, 1):
+        assert future.result(LONG) == [down(i), down(3)]
+    assert not endless.done()
+
+
+def test_live_items_are_counted(journaled, admitted, dropped):
+    streamer = journaled()
+    endless = streamer.submit([0])
+    admitted(0)
     assert streamer.stats().steps.live == 1
     assert (streamer.stats().batch_size, streamer.stats().workers) == (4, 1)
     assert "1.0 items are live now" in streamer.explain()
@@ -71,8 +102,8 @@ def test_items_enter_beside_one_that_is_never_done(told, admitted, dropped):
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_cancelled_item_leaves(told, admitted, dropped, batch_size):
-    streamer = told(batch_size=batch_size)
+def test_a_cancelled_item_leaves(anywhere, admitted, dropped, batch_size):
+    streamer = anywhere(batch_size=batch_size)
     future = streamer.submit([0])
     admitted(0)
     future._abandon()
@@ -80,23 +111,24 @@ def test_a_cancelled_item_leaves(told, admitted, dropped, batch_size):
     assert streamer.predict([2]) == [[2, 1]]
 
 
-def test_an_expired_item_leaves(told, dropped):
-    streamer = told()
+def test_an_expired_item_leaves(anywhere, process_journal):
+    streamer = anywhere()
     with pytest.raises(RequestTimeout):
-        streamer.predict([0], timeout=0.05)
+        streamer.predict([0], timeout=0.1)
     assert streamer.predict([2]) == [[2, 1]]
+    admitted = ("admit", 0) in process_journal.all()
+    eventually(lambda: not admitted or ("drop", 0) in process_journal.all())
 
 
-def test_a_closed_stream_leaves(told, dropped):
-    streamer = told()
-    stream = streamer.stream(0)
+def test_a_closed_stream_leaves(anywhere, dropped):
+    stream = anywhere().stream(0, timeout=LONG)
     assert isinstance(next(stream), int)
     stream.close()
     dropped(0)
 
 
-def test_a_client_reads_streams_and_leaves(told, dropped):
-    streamer = told()
+def test_a_client_reads_streams_and_leaves(journaled, dropped):
+    streamer = journaled()
     client = Streamer.connect(streamer.address)
     assert client.predict([3]) == [down(3)]
     assert list(client.stream(200)) == down(200)
@@ -107,25 +139,25 @@ def test_a_client_reads_streams_and_leaves(told, dropped):
     dropped(0)
 
 
-def test_items_of_a_client_that_is_closed_leave(told, admitted, dropped):
-    client = Streamer.connect(told().address)
+def test_items_of_a_client_that_is_closed_leave(journaled, admitted, dropped):
+    client = Streamer.connect(journaled().address)
     client.submit([0])
     admitted(0)
     client.close(drain=False, timeout=LONG)
     dropped(0)
 
 
-def test_a_slow_reader_holds_nobody_up(process_streamers):
-    streamer = process_streamers(Countdown, 1)
-    slow = streamer.stream(1000, buffer=4)
+def test_a_slow_reader_delays_no_other(anywhere):
+    streamer = anywhere(batch_size=1)
+    slow = streamer.stream(1000, timeout=LONG, buffer=4)
     assert next(slow) == 1000
     assert streamer.predict([3]) == [down(3)]
-    assert list(streamer.stream(300)) == down(300)
+    assert list(streamer.stream(300, timeout=LONG)) == down(300)
     assert list(slow) == down(999)
 
 
-def test_states_are_bounded_while_readers_are_slow(told, process_journal):
-    streamer = told(batch_size=2)
+def test_states_are_bounded_while_readers_are_slow(journaled, process_journal):
+    streamer = journaled(batch_size=2)
     streams = [streamer.stream(50, buffer=1) for _ in range(6)]
     eventually(lambda: process_journal.all().count(("admit", 50)) == 4)
     eventually(lambda: streamer.stats().queued_items == 2)
@@ -136,8 +168,8 @@ def test_states_are_bounded_while_readers_are_slow(told, process_journal):
     assert process_journal.all().count(("admit", 50)) == 5
 
 
-def test_items_of_a_dead_worker_run_again(told, admitted):
-    streamer = told()
+def test_items_of_a_dead_worker_run_again(journaled, admitted):
+    streamer = journaled()
     endless = streamer.stream(0)
     pid = next(endless)
     future = streamer.submit([0], timeout=LONG)
@@ -152,8 +184,8 @@ def test_items_of_a_dead_worker_run_again(told, admitted):
     future._abandon()
 
 
-def test_an_item_is_lost_with_its_second_worker(told):
-    streamer = told(retries=0)
+def test_an_item_is_lost_with_its_second_worker(journaled):
+    streamer = journaled(retries=0)
     stream = streamer.stream(0)
     pid = next(stream)
     future = streamer.submit([0])
@@ -202,8 +234,8 @@ def test_workers_are_replaced_and_added(process_streamers):
 
 
 @pytest.mark.parametrize("who", ["owner", "client"])
-def test_the_batch_size_can_change(told, admitted, who):
-    streamer = told(batch_size=1)
+def test_the_batch_size_can_change(journaled, admitted, who):
+    streamer = journaled(batch_size=1)
     futures = [streamer.submit([0]) for _ in range(3)]
     admitted(0)
     changing = streamer if who == "owner" else Streamer.connect(streamer.address)

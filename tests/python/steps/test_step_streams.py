@@ -78,7 +78,7 @@ def test_only_the_guilty_stream_fails(step_streamers):
     assert list(good) == down(4)
 
 
-def test_a_slow_reader_is_waited_for_and_holds_nobody_up(step_streamers):
+def test_a_slow_reader_is_waited_for_and_delays_no_other(step_streamers):
     streamer = step_streamers(Countdown(), batch_size=1)
     slow = streamer.stream(1000, buffer=4)
     eventually(lambda: streamer.stats().steps.paused == 1)

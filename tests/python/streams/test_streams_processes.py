@@ -76,7 +76,7 @@ def test_a_stream_that_was_not_read_runs_again(process_streamers, process_journa
 
 
 class Twice:
-    """Sends pieces, tells its process, and in its first run never ends."""
+    """Sends pieces and the pid of its process, and in its first run never ends."""
 
     def __init__(self, journal):
         self._journal = journal

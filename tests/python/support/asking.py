@@ -55,7 +55,7 @@ class Asking:
         """Have what is under way answered, and end."""
         self._over.set()
         assert self._threads.join() == [None] * len(self.counts)
-        eventually(lambda: len(self._ends) == self.answered)  # told by another thread
+        eventually(lambda: len(self._ends) == self.answered)  # counted by another thread
         self.check_ends()
         return self.answered
 

@@ -107,7 +107,7 @@ def request(streamer, rng):
 
 
 class Callers:
-    """Threads that ask until they are told to stop."""
+    """Threads that ask until `stop`."""
 
     def __init__(self, streamer, seed):
         self._stop = False
@@ -156,7 +156,7 @@ def ask_until(stop, address, rng, least=0):
 
 
 def be_client(address, seed):
-    """A client process, until it is killed or told to go."""
+    """A client process, until it is killed or its input ends."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     ask_until(stop, address, random.Random(seed))
@@ -171,7 +171,7 @@ def be_spared_client(address, seed):
     with ThreadPoolExecutor(1) as thread:
         while sys.stdin.readline():
             stop = threading.Event()
-            # on a busy machine it may be told to stop before it has begun
+            # on a busy machine it may have to stop before it has begun
             asking = thread.submit(ask_until, stop, address, rng, least=100)
             sys.stdin.readline()
             stop.set()
@@ -256,7 +256,7 @@ def chaos(streamer, spared, seconds, rng):
 
 def main(seconds, seed):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # or workers had more threads while they are fewer
-    slots.MAX_DELAY = 0.1  # with the usual back-off there would soon be nobody to kill
+    slots.MAX_DELAY = 0.1  # with the usual back-off there would soon be no worker to kill
     rng = random.Random(seed)
     streamer = Streamer(model, 16, worker_num=WORKERS, retries=1, worker_hang_timeout=1.0)
     use_once(streamer)

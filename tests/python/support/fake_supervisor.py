@@ -35,12 +35,12 @@ class Fake:
         self.now = 100.0
         self.started = []  # all processes, in their order; their index is the server's number
         self.retired = []
-        self.failures = []  # what set_failure was told
+        self.failures = []  # the arguments of set_failure
         self.timeouts = []  # what next_event was given
         self.events = queue.Queue()
         self.broken = None  # an exception that starting a process raises
         self.waits = False  # it has come to its first event
-        self.hears = True  # the server, of who is to be retired, at once
+        self.hears = True  # the server, which worker is to be retired, at once
         self.supervisor = Supervisor(self, self.start, version, worker_num, 8, lambda: self.now)
 
     # --- what the supervisor uses

@@ -30,6 +30,6 @@ def slow(batch):
     return double(batch)
 
 def gated(flag):
-    # a model: who waits for its answer without the hub, which sets the flag, waits in vain
+    # a model: a wait for its answer without the hub, which sets the flag, never ends
     return lambda batch: flag.wait() or double(batch)
 """

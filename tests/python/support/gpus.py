@@ -14,7 +14,7 @@ def sees_gpu():
 
 
 def demand_gpu(seen, expected):
-    """Skip a test where there is no GPU; fail where somebody says that there is one."""
+    """Skip a test where there is no GPU; fail where the environment says that there is one."""
     if not seen and expected == "1":
         pytest.fail("SERVICE_STREAMER_EXPECT_CUDA=1, but torch sees no GPU", pytrace=False)
     if not seen:

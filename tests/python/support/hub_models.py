@@ -11,7 +11,7 @@ from service_streamer import ManagedModel
 from service_streamer._placement.machine import thread_count
 
 GATE = threading.Event()
-"""for versions with a file "gate": they are loaded when it is open"""
+"""versions with a file "gate" are loaded when it is open"""
 
 
 def factor(path):

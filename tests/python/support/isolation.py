@@ -6,7 +6,7 @@ from waits import LONG
 
 
 class Poisoned:
-    """Raises for batches that hold a poisonous item; tells its runs."""
+    """Raises for batches that hold a poisonous item; records its runs."""
 
     def __init__(self, runs, poison, error=ValueError):
         self.runs = runs

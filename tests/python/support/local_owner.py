@@ -59,7 +59,7 @@ class Echo:
         self.gate = threading.Event()
         self.gate.set()
         self.limits = settings.limits
-        """of the number of replicas"""
+        """the limits of the number of replicas"""
         self._ran = []
         self._engine = engine
         self._flush = flush

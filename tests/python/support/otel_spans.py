@@ -38,7 +38,7 @@ class Span:
 
 
 class JournalExporter(SpanExporter):
-    """Tells a journal each span."""
+    """Writes each span to a journal."""
 
     journal = None
 

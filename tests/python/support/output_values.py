@@ -48,7 +48,7 @@ polars = types.SimpleNamespace(concat=lambda pieces: Polars(itertools.chain(*pie
 
 
 class Table:
-    """A table of pyarrow, as far as its type tells."""
+    """A table of pyarrow, as far as its type shows."""
 
     columns = property(lambda self: [self._numbers])
     schema = "a: int64"

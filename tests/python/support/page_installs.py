@@ -31,7 +31,7 @@ USES = {
 """each use of tests/extras.py, and what must be installed for it"""
 LINE = re.compile(r"^pip install.*\n?", re.MULTILINE)
 COMMAND = re.compile(r"pip install ([^`#\n]+)")
-"""in a snippet or a sentence"""
+"""a command in a snippet or a sentence"""
 
 
 def installed_by(text):

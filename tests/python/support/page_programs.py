@@ -25,7 +25,7 @@ def without_requests(text):
 def is_answered(place):
     """Whether a server listens there. At a port, wait until it also answers a request.
 
-    gunicorn listens before its workers can be told to end: they lose a signal that is too early.
+    gunicorn listens before its workers can be ended: they lose a signal that is too early.
     """
     named = place[0] == "@"
     with socket.socket(socket.AF_UNIX if named else socket.AF_INET) as probe:

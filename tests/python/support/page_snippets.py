@@ -1,6 +1,6 @@
 """Runs the snippets of a page of the documentation as its reader would: in order, in one folder.
 
-CONTRIBUTING.md tells what can be written before a snippet.
+CONTRIBUTING.md lists what can be written before a snippet.
 """
 
 import ast
@@ -38,9 +38,9 @@ except ModuleNotFoundError:  # Python 3.10
 NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 """the first line of a snippet that is a file"""
 PROGRAM = re.compile(r"__name__ == .__main__.|monkey\.patch_all\(\)")
-"""in a snippet that needs an interpreter of its own"""
+"""found in a snippet that needs an interpreter of its own"""
 OWN_PROCESS = "<!-- own-process -->"
-"""in a page whose snippets change what other tests see, such as a tracer provider or gevent"""
+"""found in a page whose snippets change what other tests see, such as a tracer provider"""
 NEEDS = {"torch", "native", "redis", "ray"}
 """what is not always there, and is named before a snippet that needs it"""
 OPTIONAL = {"sanic"}

@@ -6,7 +6,7 @@ BUS = 10_000  # the nodes of a cluster talk to each other by a port so much high
 
 
 def reserve_port(host="127.0.0.1"):
-    """Bind a socket to a free port, that nobody else gets it until that is closed.
+    """Bind a socket to a free port, so that no other process gets it until it is closed.
 
     A server of the test may listen there all the same: the socket does not, and both may share the
     address. With the host "", the server may listen at all addresses.

@@ -28,7 +28,7 @@ def double_after_a_while(batch):
 
 
 class Journal:
-    """What processes have told, in the order in which it came: a named pipe in a folder."""
+    """What processes have written, in the order in which it came: a named pipe in a folder."""
 
     def __init__(self, folder, name="journal"):
         self._path = os.path.join(folder, name)
@@ -38,7 +38,7 @@ class Journal:
 
     @classmethod
     def at(cls, folder, name="journal"):
-        """The side that tells, of one that a test has made there."""
+        """The side that writes, of one that a test has made there."""
         journal = cls.__new__(cls)
         journal._path = os.path.join(folder, name)
         return journal
@@ -59,13 +59,13 @@ class Journal:
 
     def next(self, timeout=LONG):
         """Wait for the next entry."""
-        assert self._readable(timeout), "nothing was told"
+        assert self._readable(timeout), "nothing was written"
         (size,) = struct.unpack("I", os.read(self._fd, 4))
         self.entries.append(pickle.loads(os.read(self._fd, size)))
         return self.entries[-1]
 
     def all(self):
-        """All that was told so far."""
+        """All that was written so far."""
         while self._readable(0):
             self.next()
         return self.entries
@@ -82,7 +82,7 @@ class Journal:
 class ProcessGate:
     """`thread_models.Gate` for models in other processes.
 
-    A named pipe is the gate: to open it for reading blocks until somebody has it open for writing.
+    A named pipe is the gate: to open it for reading blocks until a process has it open for writing.
     """
 
     def __init__(self, folder, predict=double):
@@ -124,7 +124,7 @@ class ProcessGate:
             self._opener = None
 
     def close(self):
-        """When nobody comes any more."""
+        """When no caller comes any more."""
         self._journal.close()
         self.shut()
 
@@ -199,7 +199,7 @@ WAYS_TO_DIE = ["exit", "segfault", "SIGKILL", "SIGTERM", "SIGABRT"]
 
 
 def deadly(batch):
-    """Dies when an item tells it how."""
+    """Dies in the way that an item names."""
     for item in batch:
         if isinstance(item, str) and item.startswith("die:"):
             die(item.removeprefix("die:"))
@@ -223,7 +223,7 @@ class BadInit(ManagedModel):
 
 
 def first_time(folder):
-    """Whether nobody has asked before, in any process."""
+    """Whether no process has asked before."""
     try:
         os.close(os.open(os.path.join(folder, "asked"), os.O_CREAT | os.O_EXCL))
     except FileExistsError:

@@ -25,7 +25,7 @@ class Unpicklable:
 
 
 class Various(ManagedModel):
-    """Doubles numbers; tells of arrays, its batch and its thread; raises for "bad"."""
+    """Doubles numbers; returns facts of arrays, its batch and its thread; raises for "bad"."""
 
     def init_model(self, factor=2):
         self.factor = factor

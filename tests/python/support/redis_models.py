@@ -31,7 +31,7 @@ class HoldsGil(Gated):
     """Keeps the GIL while it stops; answers whether no other thread ran meanwhile."""
 
     def predict(self, batch):
-        sys.setswitchinterval(LONG)  # nobody can ask for it
+        sys.setswitchinterval(LONG)  # no thread can ask for it
         go, ran = threading.Event(), []
         other = threading.Thread(target=lambda: go.wait() and ran.append(True))
         other.start()

@@ -86,7 +86,7 @@ class Cluster:
     def moving(self, keys):
         """Move the slot of a prefix to the other one of two nodes; yield at "opened" and "emptied".
 
-        Until the end the first node sends who asks for a key that it does not have to the second.
+        Until the end the first node sends clients that ask for a key that it lacks to the second.
         """
         slot = self._slot(keys)
         source = self._node(slot)
@@ -144,7 +144,7 @@ class Sentinel:
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor models 127.0.0.1 {self.master.port} 1\n"
-            # Long: who is stalled is not down, and a replica that was without its master for more
+            # Long: a stalled server is not down, and a replica that was without its master for more
             # than ten times as long when the sentinel saw that would never take its place.
             "sentinel down-after-milliseconds models 60000\n"
             "sentinel failover-timeout models 2000\n"

@@ -27,7 +27,7 @@ from service_streamer._redis.protocol import (
 QUICK = 0.3  # s: a claim_after for tests
 SLOW = LONG  # the same where a thread that is late must have nothing claimed
 MORTAL = {"worker_num": 2, "retries": 10, "max_deliveries": 1000}
-"""of workers for `kill_under_load`: no request is to be taken for poison"""
+"""the options of workers for `kill_under_load`: no request is to be taken for poison"""
 SCRIPT = os.path.join(os.path.dirname(__file__), "redis_gateway.py")
 
 
@@ -140,7 +140,7 @@ class RawClient:
         return [entry["times_delivered"] for entry in found]
 
     def idle(self):
-        """For how many ms nobody has touched the oldest entry that a worker has."""
+        """For how many ms the oldest entry that a worker has was not touched."""
         (entry,) = self.redis.xpending_range(self.keys.queue, GROUP, "-", "+", 1)
         return entry["time_since_delivered"]
 

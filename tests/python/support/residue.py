@@ -24,10 +24,10 @@ class Residue:
     descriptors: int = 0
     """but those of shared memory"""
     blocks: int = 0
-    """of shared memory: their number grows to what was once used at a time"""
+    """blocks of shared memory: their number grows to what was once used at a time"""
     threads: int = 0
     megabytes: float = 0
-    """of memory that is not shared"""
+    """memory that is not shared"""
     shared: float = 0
     """megabytes"""
 

@@ -89,7 +89,7 @@ class Choosy(Countdown):
 
 
 class Told(Countdown):
-    """Tells what it admits and drops. An item 0 is never done, and has one output, the pid."""
+    """Records what it admits and drops. An item 0 is never done, and has one output, the pid."""
 
     def init_model(self, journal=None):
         self._journal = journal

@@ -7,7 +7,7 @@ LONG = 30  # seconds: longer than anything here takes; reached only by a failure
 
 
 def eventually(predicate, timeout=LONG):
-    """Wait until something that nobody announces is true."""
+    """Wait until something that no event announces is true."""
     deadline = time.monotonic() + timeout
     tick = threading.Event()
     while not predicate():

@@ -147,8 +147,20 @@ entered.wait()
 }
 
 
-@pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "raise LookupError('the end')"])
+BUSY = ("idle", "backlog", "callbacks")
+
+
+@pytest.mark.parametrize(
+    ("scene", "ending"),
+    [
+        *((scene, "") for scene in SCENES),
+        *(
+            (scene, end)
+            for scene in BUSY
+            for end in ("sys.exit(3)", "raise LookupError('the end')")
+        ),
+    ],
+)
 def test_the_interpreter_ends_with_its_exit_code(run, scene, ending):
     done = run(SCENES[scene] + "\n" + ending, check=False)
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(ending, 1), done.stderr

@@ -262,7 +262,7 @@ def test_one_debug_line_per_batch(streamers, caplog):
 
 
 @pytest.mark.not_redis
-def test_repr_tells_the_model_and_the_state(streamers):
+def test_repr_has_the_model_and_the_state(streamers):
     streamer = streamers(batch_size=4, policy="greedy")
     assert repr(streamer).startswith(f"<{type(streamer).__name__}(double) open")
     assert "batch_size=4" in repr(streamer)

@@ -66,7 +66,7 @@ def test_a_logger_that_cannot_say_whether_it_logs_does_not(streamers, logger, mo
 
 
 @pytest.mark.in_process
-def test_nobody_waits_for_a_thread_that_could_not_be_started(streamers, threads, monkeypatch):
+def test_no_caller_waits_for_a_thread_that_could_not_be_started(streamers, threads, monkeypatch):
     starting = threading.Event()
 
     def no_thread(self):
@@ -89,7 +89,7 @@ def test_nobody_waits_for_a_thread_that_could_not_be_started(streamers, threads,
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_output_whose_len_raises_leaves_nobody_waiting(held, gate, error):
+def test_an_output_whose_len_raises_leaves_no_caller_waiting(held, gate, error):
     class Broken:
         def __len__(self):
             raise error("in len")
@@ -140,7 +140,7 @@ def test_a_batch_that_runs_again_finds_the_memory_free_that_it_had_taken(held, g
 @pytest.mark.in_process
 @pytest.mark.parametrize("output", ["items", "batch"])
 @pytest.mark.parametrize("batch_size", [2, 4])
-def test_outputs_that_nobody_wants_go_although_the_future_is_kept(held, gate, output, batch_size):
+def test_unwanted_outputs_are_freed_although_the_future_is_kept(held, gate, output, batch_size):
     outputs = []
 
     def predict(batch):
@@ -160,7 +160,7 @@ def test_outputs_that_nobody_wants_go_although_the_future_is_kept(held, gate, ou
 
 
 @pytest.mark.in_process
-def test_outputs_that_come_after_the_deadline_go_although_the_future_is_kept(held, gate):
+def test_late_outputs_are_freed_although_the_future_is_kept(held, gate):
     outputs = []
 
     def predict(batch):

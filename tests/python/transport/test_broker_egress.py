@@ -1,6 +1,5 @@
 """Requests that leave their process as bytes, and what becomes of them there."""
 
-import pickle
 import time
 
 import pytest
@@ -8,8 +7,7 @@ from broker_bodies import PLENTY, Client, answer_to, items_of
 from remote import make_engine
 from waits import LONG, eventually
 
-from service_streamer import CancelledError, RequestTimeout, StreamerClosed, WorkerLost, _core
-from service_streamer._engine import pickling
+from service_streamer import RequestTimeout, StreamerClosed, _core
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def client():
         one.close()
 
 
-def test_a_parcel_says_what_it_is(client):
+def test_a_chunk_has_its_place_deadline_and_priority(client):
     one = client(chunk_size=4)
     before = time.monotonic()
     future = one.submit(list(range(6)), 50, -3)
@@ -67,48 +65,7 @@ def test_answers_of_a_wrong_type_are_an_error_and_unknown_ones_are_ignored(clien
     assert not future.done()
 
 
-def test_requests_can_be_failed_and_lost(client):
-    one = client()
-    failed, lost, kept = one.submit([1]), one.submit([2]), one.submit([3])
-    ids = [chunk[0] for chunk in one.take()]
-    one.egress.fail(ids[0], pickle.dumps(pickling.pack_error(OSError(28, "no space"))))
-    one.egress.lose([ids[1], 99], "the broker was emptied")
-    one.egress.fail(id=99, error=b"")
-    with pytest.raises(OSError, match="no space"):
-        failed.result(LONG)
-    with pytest.raises(WorkerLost, match="the broker was emptied"):
-        lost.result(LONG)
-    assert not kept.done()
-    assert one.egress.take(PLENTY, 0) == ([], [])
-    assert one.egress.in_flight() == 1
-
-
-def test_parcels_are_given_again(client):
-    one = client()
-    future = one.submit(list(range(10)))
-    chunks = one.take()
-    one.egress.answer([answer_to(chunks[1], [1] * 4)])
-    assert one.egress.chunks([chunks[0][0], 99]) == [chunks[0], chunks[2]]
-    one.egress.answer([answer_to(chunks[0], [0] * 4), answer_to(chunks[2], [2] * 2)])
-    assert future.result(LONG) == [0] * 4 + [1] * 4 + [2] * 2
-    assert one.egress.chunks(ids=[chunks[0][0]]) == []
-
-
-def test_take_returns_a_request_that_was_cancelled_after_it_was_taken(client):
-    one = client()
-    future = one.submit([1])
-    chunk = one.take_one()
-    assert chunk[3] is None  # its deadline
-    assert not future.running()
-    assert future.cancel()
-    assert future.cancelled()
-    assert one.cancelled() == [chunk[0]]
-    assert one.egress.answer([answer_to(chunk, ["late"])]) == 0
-    with pytest.raises(CancelledError):
-        future.result(LONG)
-
-
-def test_a_timer_thread_may_be_there_before_the_outlet(threads):
+def test_a_timer_thread_may_run_before_the_egress_is_made(threads):
     engine = make_engine(inline=True, start_timer=lambda: threads.run(engine.run_timer))
     with pytest.raises(RequestTimeout):
         engine.submit(["early"], 0.05, 0).result(LONG)
@@ -121,34 +78,7 @@ def test_a_timer_thread_may_be_there_before_the_outlet(threads):
     assert threads.join() == [None]
 
 
-def test_take_returns_a_predict_that_has_timed_out(client, threads):
-    one = client()
-    timeout, chunks, cancelled = 0.05, [], []
-    while not chunks:  # on a busy machine a request may expire before it leaves
-        thread = threads.run(one.predict, [1], timeout)
-        chunks, cancelled = one.egress.take(PLENTY, timeout)
-        thread.join(LONG)
-        timeout *= 2
-    assert {type(outcome) for outcome in threads.join()} == {RequestTimeout}
-    assert (cancelled or one.cancelled()) == [chunks[0][0]]
-
-
-def test_stop_ends_what_is_out(client, threads):
-    one = client()
-    future = one.submit([1])
-    chunk = one.take_one()
-    threads.run(one.egress.take, PLENTY, None)
-    one.egress.stop()
-    one.egress.stop()
-    assert threads.join() == [None]
-    with pytest.raises(StreamerClosed):
-        future.result(LONG)
-    assert one.egress.answer([answer_to(chunk, [1])]) == 0
-    assert one.egress.in_flight() == 0
-    assert one.egress.take(PLENTY, LONG) is None
-
-
-def test_one_that_goes_ends_what_is_out(client):
+def test_an_egress_that_is_freed_ends_its_requests(client):
     engine = make_engine(policy="greedy", inline=True)
     egress = _core.BrokerEgress(engine, 4)
     future = engine.submit([1], None, 0)

@@ -2,13 +2,12 @@
 
 import pickle
 import struct
-import time
 
 import pytest
 from broker_bodies import request
 from waits import LONG
 
-from service_streamer import StreamerClosed, _core
+from service_streamer import _core
 
 pytest_plugins = ["remote_fixtures"]
 
@@ -43,7 +42,7 @@ def test_malformed_requests_are_refused(ingress):
         one.submit(3, request(1), None, 0)
 
 
-def test_wrong_arguments_of_an_inlet_are_named(ingress, remote):
+def test_wrong_arguments_of_an_ingress_are_named(ingress, remote):
     one = ingress()
     with pytest.raises(ValueError, match="nan"):
         one.submit(1, request(1), float("nan"), 0)
@@ -58,40 +57,7 @@ def test_wrong_arguments_of_an_inlet_are_named(ingress, remote):
     assert one.take(0) == []
 
 
-def test_cancelled_and_expired_ones_come_without_a_result(ingress, remote_gate):
-    one = ingress(remote_gate)
-    one.submit(1, request(1), None, 0)
-    remote_gate.wait_entered()
-    one.submit(2, request(2), None, 0)
-    one.submit(3, request(3), time.monotonic() + 0.02, 0)
-    one.submit(4, request(4), 0.0, 0)
-    one.submit(5, request(5), float("inf"), 0)
-    one.cancel([1, 2, 99])
-    ended = []
-    while len(ended) < 4:
-        ended += one.take(LONG)
-    assert sorted(ended) == [(1, b""), (2, b""), (3, b""), (4, b"")]
-    remote_gate.open()
-    assert [number for number, _ in one.take(LONG)] == [5]
-
-
-def test_stop_gives_what_has_ended_then_none(ingress, remote_gate):
-    one = ingress(remote_gate)
-    one.submit(1, request(1), None, 0)
-    remote_gate.wait_entered()
-    one.submit(2, request(2), None, 0)
-    one.stop()
-    one.stop()
-    ended = []
-    while (more := one.take(LONG)) is not None:
-        ended += more
-    assert sorted(ended) == [(1, b""), (2, b"")]
-    assert one.take(None) is None
-    with pytest.raises(StreamerClosed):
-        one.submit(3, request(1), None, 0)
-
-
-def test_take_of_an_inlet_waits_until_it_is_woken(ingress, threads):
+def test_take_of_an_ingress_waits_until_it_is_woken(ingress, threads):
     one = ingress(workers=0)
     assert one.take(0.01) == []
     threads.run(one.take, None)

@@ -71,7 +71,7 @@ def test_a_value_arrives_as_it_was(value):
     (seen,) = travel(value)
     assert type(seen) is type(value)
     assert seen == value
-    assert repr(seen) == repr(value)  # tells -0.0 from 0.0, and True from 1
+    assert repr(seen) == repr(value)  # distinguishes -0.0 from 0.0, and True from 1
 
 
 def test_what_is_not_a_number_arrives_as_that():
@@ -156,7 +156,7 @@ def test_an_item_that_is_nested_too_deeply_is_refused():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), MemoryError()])
-def test_what_is_no_fault_of_the_item_is_raised_as_it_is(error):
+def test_errors_that_are_not_the_items_are_raised_unchanged(error):
     with pytest.raises(type(error)):
         travel(Unpicklable(error))
 
@@ -202,7 +202,7 @@ def test_an_item_may_send_others_while_it_is_pickled():
     assert np.array_equal(array, np.arange(LARGE))
 
 
-def test_threads_that_pickle_at_the_same_time_do_not_meet(threads):
+def test_threads_can_pickle_at_the_same_time(threads):
     def send_often(number):
         for _ in range(20):
             small, large, other = travel(number, np.full(300_000, number), [number] * 100)

@@ -1,4 +1,4 @@
-"""How arrays and tensors travel: large ones in shared memory, writable, nobody else's."""
+"""How arrays and tensors travel: large ones in shared memory, writable, each caller's own."""
 
 import contextlib
 import gc
@@ -129,7 +129,7 @@ def test_many_large_buffers_arrive_in_their_order():
 
 
 @pytest.mark.parametrize("size", [100, LARGE])
-def test_who_writes_into_an_array_changes_nobody_elses(size):
+def test_writing_into_an_array_changes_no_other_copy(size):
     array = np.arange(size)
     first, second = (seen[0] for seen in _core._travel((array,), 2))
     first[:] = -1
@@ -151,7 +151,7 @@ def test_an_array_is_valid_as_long_as_it_is_kept():
     assert [(view.min(), view.max()) for view in views] == [(i, i) for i in range(50)]
 
 
-def test_what_was_dropped_is_used_again():
+def test_freed_blocks_are_used_again():
     gc.collect()
     travel(np.zeros(LARGE))
     before = open_descriptors()
@@ -173,7 +173,7 @@ def test_other_threads_run_while_shared_memory_is_made(threads):
                             growing.add(block.st_ino)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(LONG)  # who has the GIL gives it up of his own accord
+    sys.setswitchinterval(LONG)  # only a thread that releases the GIL lets others run
     try:
         threads.run(watch)
         for megabytes in (64, 96, 144, 216, 324, 486):  # each needs a larger block

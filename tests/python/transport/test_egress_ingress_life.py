@@ -21,7 +21,7 @@ def double(batch):
 def daemon(function, *args):
     def run():
         try: function(*args)
-        except NameError: pass  # whom it asks was deleted
+        except NameError: pass  # the object was deleted
     threading.Thread(target=run, daemon=True).start()
 
 def asleep():

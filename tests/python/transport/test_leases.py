@@ -88,7 +88,7 @@ def test_entries_come_in_at_once_and_their_answers_go_to_their_clients(place):
     assert one.answer(ended) == ([], [], [], 3)
 
 
-def test_what_is_here_already_does_not_come_in_again(place):
+def test_an_entry_that_is_held_is_not_taken_again(place):
     gate = Gate()
     one = place(gate)
     assert one.take_in(entry(1, 1), entry(1, 1)) == (1, 1, [], [])
@@ -100,7 +100,7 @@ def test_what_is_here_already_does_not_come_in_again(place):
     assert one.take_in(entry(1, 1)) == (1, 1, [], [])
 
 
-def test_what_is_no_request_of_now_is_odd(place):
+def test_invalid_and_expired_entries_are_odd(place):
     one = place()
     sound = message(1)
     odd = [
@@ -120,7 +120,7 @@ def test_what_is_no_request_of_now_is_odd(place):
     assert one.held.ids() == [b"1-11"]
 
 
-def test_a_request_that_is_not_what_its_head_says_is_refused_and_not_here(place):
+def test_a_request_that_contradicts_its_head_is_refused_and_not_held(place):
     one = place()
     malformed = [b"1-1", [b"m", message(1)[:-1]]]
     lying = entry(2, 1, 2, count=3)
@@ -135,7 +135,7 @@ def test_a_request_that_is_not_what_its_head_says_is_refused_and_not_here(place)
     eventually(lambda: one.answer(one.ingress.take(LONG))[1] == [b"1-3"])
 
 
-def test_what_a_closed_engine_does_not_take_is_left_to_others(place):
+def test_entries_that_a_closed_engine_refuses_are_left_to_other_workers(place):
     one = place()
     one.ingress.stop()
     assert one.take_in(entry(1, 1)) == (0, 0, [], [])
@@ -192,7 +192,7 @@ def loss(note):
     return struct.pack("<BI", 2, len(note)) + note + bytes(4)
 
 
-def test_that_no_worker_could_load_its_model_is_no_answer(place):
+def test_a_loss_because_no_worker_could_load_is_no_answer(place):
     one = place()
     one.take_in(entry(1, 1), entry(2, 2))
     one.ended(2)
@@ -202,7 +202,7 @@ def test_that_no_worker_could_load_its_model_is_no_answer(place):
     assert others == [((b"1-1", A, 7, 0, 1, 0), nobody)]
 
 
-def test_what_was_removed_is_not_answered(place):
+def test_removed_entries_are_not_answered(place):
     one = place()
     one.take_in(entry(1, 1), entry(2, 2))
     assert one.held.here([b"1-2", b"9-9", b"1-1"]) == [b"1-2", b"1-1"]
@@ -230,7 +230,7 @@ def test_wrong_arguments_are_named(place):
         _core.Leases(None, print)
 
 
-def test_an_error_of_who_is_rung_is_not_lost(place):
+def test_an_error_of_the_callback_is_raised(place):
     def fails():
         raise KeyError("bell")
 
@@ -264,7 +264,7 @@ def place_of_all_examples():
 
 @settings(max_examples=300, deadline=None)
 @given(text=st.one_of(sound, near, st.binary(max_size=80), near.map(lambda text: text[:40])))
-def test_what_is_odd_is_what_python_does_not_read(place_of_all_examples, text):
+def test_entries_are_odd_exactly_if_python_cannot_read_them(place_of_all_examples, text):
     one = place_of_all_examples
     _, _, odd, refused = one.take_in([b"1-1", [b"m", text]], oldest_sent=NOW - 10)
     one.held.remove([b"1-1"])

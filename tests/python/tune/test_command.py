@@ -51,7 +51,7 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_after_a_trial_that_died_options_are_written_with_where_they_come_from(
+def test_options_and_their_origin_are_written_after_a_trial_that_died(
     tune, tmp_path, tmp_path_factory, monkeypatch
 ):
     monkeypatch.setenv("TUNE_DEATHS", str(tmp_path_factory.mktemp("deaths") / "death"))
@@ -79,7 +79,7 @@ def test_if_nothing_reaches_the_target_the_best_is_shown(tune, tmp_path):
     assert files(tmp_path) == ["items.json"]
 
 
-def test_if_all_trials_fail_the_first_reason_is_told(tune, tmp_path):
+def test_if_all_trials_fail_the_first_reason_is_reported(tune, tmp_path):
     code, _, err = tune("refusing", "50ms")
     assert code == 1
     assert err.splitlines()[-1] == (
@@ -125,16 +125,6 @@ def test_a_wrong_call_is_refused(tune, tmp_path, arguments, message):
     assert code == 2
     assert message in err
     assert files(tmp_path) == ["items.json"]
-
-
-def test_without_optuna_the_extra_is_named(tune, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "service_streamer._commands.tune.tuning", raising=False)
-    for name in ("_journal", "_search"):
-        monkeypatch.delitem(sys.modules, f"service_streamer.tune.{name}", raising=False)
-    code, _, err = tune("fast", "50ms")
-    assert code == 2
-    assert "the package optuna is missing: pip install 'service-streamer-ng[tune]'" in err
 
 
 @pytest.mark.parametrize("slo", ["fast", "-5ms", "0", "50m"])

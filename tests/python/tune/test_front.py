@@ -19,7 +19,7 @@ def test_the_front_has_what_nothing_beats_in_both():
     assert front == [(150, 0.005), (200, 0.02), (300, float("inf"))]
 
 
-def test_the_trial_that_kept_the_target_is_measured_again_before_those_that_seemed_better():
+def test_trials_that_kept_the_target_are_measured_again_first():
     early = [Trial(settings(n), estimate=100.5, hopeless=True) for n in range(1, 6)]
     kept = Trial(settings(8), (Point(100, 100, 0.04),), rate=100, estimate=100)
     again = finalists([*early, kept], SLO)

@@ -80,7 +80,7 @@ def test_a_worker_on_each_numa_node_is_an_option_of_its_own():
     assert str(PYTHON).endswith("max_latency=0.01 affinity=auto")
 
 
-def test_the_options_of_a_compiled_model_are_told_apart():
+def test_the_options_of_a_compiled_model_are_distinguished():
     assert written(NATIVE)["options"] == {"batch_size": 8, "policy": "greedy"}
     about = written(NATIVE)["tuned"]
     assert about["native"] == "m.pt2"

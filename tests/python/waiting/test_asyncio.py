@@ -138,7 +138,7 @@ def test_a_closed_loop_leaves_nothing(streamers, run):
     before = eventfds()  # a mailbox has one; threads of a client or worker may yet connect
     for _ in range(20):
         assert run(main()) == [2]
-    # who posted the last answer lets go of its mailbox a moment later
+    # the thread that posted the last answer drops its mailbox a moment later
     eventually(lambda: gc.collect() >= 0 and eventfds() <= before)
     eventually(lambda: gc.collect() >= 0 and not any(loop() for loop in loops))
     assert set(tasks._mailboxes) <= others

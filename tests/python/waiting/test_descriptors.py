@@ -23,7 +23,7 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
         streamer.predict([1])
 
         async def main():
-            go.clear()  # who finds his answer there needs no mailbox
+            go.clear()  # a task that finds its answer there needs no mailbox
             taken = use_up()
             errors = []
             for call in (_core.Mailbox, lambda: streamer.submit([1]).__await__().send(None)):

@@ -112,7 +112,7 @@ def test_a_killed_greenlet_leaves_nothing_behind(script):
     )
 
 
-def test_the_loop_ends_when_nobody_waits(script):
+def test_the_loop_ends_when_no_greenlet_waits(script):
     script(
         """
         streamer = make(double, 8)
@@ -219,7 +219,7 @@ def test_a_greenlet_switched_to_from_elsewhere_goes_on_waiting(script):
     )
 
 
-def test_what_a_raw_greenlet_raises_goes_to_its_hub_and_harms_nobody_else(script):
+def test_an_exception_of_a_raw_greenlet_goes_to_its_hub_only(script):
     done = script(
         """
         go = NativeFlag()

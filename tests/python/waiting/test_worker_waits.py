@@ -1,6 +1,6 @@
-"""A worker that would wait for itself is told so at once, in the model and in a done callback.
+"""A worker that would wait for itself gets an error at once, in the model and in a done callback.
 
-One that waits for its caller, in a finaliser, finds him awake.
+One that waits for its caller, in a finaliser, finds it awake.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""POST /control: who may change what, and what is told of it."""
+"""POST /control: which requests may change what, and what is logged of it."""
 
 import logging
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def events(client):
 # ------------------------------------------------------------------------- changes
 
 
-def test_settings_are_changed_logged_and_told(serves, streamer, caplog):
+def test_changed_settings_are_logged_and_sent_as_events(serves, streamer, caplog):
     caplog.set_level(logging.INFO, "service_streamer.web")
     client = serves({"a": streamer}, TOKEN)
     answer = client.post("/control/a", {"batch_size": 16, "policy": "window"}, BEARER)
@@ -98,7 +98,7 @@ def fail(*_, **__):
 
 
 @pytest.mark.parametrize("part", ["restart", "thread"])
-def test_a_restart_that_fails_is_told_and_may_be_tried_again(
+def test_a_restart_that_fails_is_reported_and_may_be_tried_again(
     serves_asgi, process_streamers, monkeypatch, part
 ):
     streamer = process_streamers()

@@ -129,7 +129,7 @@ def test_a_client_whose_server_is_away_is_not_ready(serves, tmp_path):
         eventually(lambda: client.ready()[0] == 503)
 
 
-def test_a_client_tells_why_the_owner_cannot_load_the_model(
+def test_a_client_reports_why_the_owner_cannot_load_the_model(
     serves_asgi, process_streamers, tmp_path
 ):
     address = str(tmp_path / "socket")
@@ -200,7 +200,7 @@ def test_statistics_that_block_use_few_threads(serves_asgi, monkeypatch):
         assert asyncio.run(ask(serves_asgi(streamer).app, blocked)) == _app.MOST_THREADS == 32
 
 
-def test_an_error_of_the_statistics_is_told_and_passes(serves, monkeypatch):
+def test_an_error_of_the_statistics_is_reported_and_passes(serves, monkeypatch):
     with ThreadedStreamer(double, 8) as streamer:
         client = serves(streamer)
         with monkeypatch.context() as patch:
