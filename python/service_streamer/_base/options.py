@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import numbers
 import operator
@@ -10,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from .grouping import Grouping
+from .grouping import Grouping, grouping
 from .messages import see, warn, wrong_option
 from .types import Output, Overflow, Policy
 
@@ -25,7 +26,7 @@ LONG_LATENCY = 10.0  # s; a larger max_latency was probably meant in millisecond
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The settings of one streamer.
+    """The settings of one streamer. The fields have the order of the constructors' signatures.
 
     Raises:
         ValueError: a value is invalid. The message names the field and the value.
@@ -39,10 +40,12 @@ class Options:
     """seconds after which `predict` raises RequestTimeout; None: no limit"""
     policy: Policy = "adaptive"
     """when a batch goes to a worker: one of POLICIES"""
-    max_queue: int | None = None
-    """most items in the queue; None: 1024 batches"""
     ageing: float | None = None
     """seconds of waiting after which a request counts as one priority higher; None: never"""
+    grouping: Grouping | None = None
+    """which items may share a batch; None: all"""
+    max_queue: int | None = None
+    """most items in the queue; None: 1024 batches"""
     tenants: Mapping[str, float] | None = None
     """the shares of tenants, "*": of all others; None: each has share 1"""
     max_queue_per_tenant: int | None = None
@@ -55,8 +58,6 @@ class Options:
     """the result of a request: one of OUTPUTS"""
     copy_outputs: bool = True
     """copy arrays and tensors that the model returns and keeps, if it runs in this process"""
-    grouping: Grouping | None = None
-    """which items may share a batch; None: all"""
     isolate_errors: bool = True
     """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8
@@ -84,6 +85,12 @@ class Options:
         flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
 
+    @classmethod
+    def of(cls, **given: Any) -> Options:
+        """Return the options of a constructor, of which those of `grouping` become one."""
+        of_grouping = {name: given.pop(name) for name in _GROUPING if name in given}
+        return cls(grouping=grouping(**of_grouping), **given)
+
     def for_steps(self) -> Options:
         """Return the options of the engine of a `StepModel`: its batches have one item.
 
@@ -105,6 +112,28 @@ class Options:
     def budget(self) -> float | None:
         """The `isolation_budget`. None: errors are not isolated."""
         return self.isolation_budget if self.isolate_errors else None
+
+
+_GROUPING = {
+    name: each.replace(kind=each.KEYWORD_ONLY)
+    for name, each in inspect.signature(grouping).parameters.items()
+}
+
+
+def engine_parameters() -> dict[str, inspect.Parameter]:
+    """Return the keyword-only options of all that form batches, in the order of signatures."""
+    found: dict[str, inspect.Parameter] = {}
+    for field in dataclasses.fields(Options):
+        if field.name == "grouping":
+            found |= _GROUPING
+        elif field.name not in ("batch_size", "max_latency", "worker_timeout"):
+            found[field.name] = inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+    return found
 
 
 def count(name: str, value: Any, least: int = 1) -> int:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .._base import options as _options
 from .._base.errors import StreamerError
-from .._base.grouping import KeyFunction, WeightFunction, client_grouping, grouping
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options
 from .._base.types import (
+    EngineOptions,
     FilePath,
     Item,
     Output,
     Overflow,
     Piece,
-    Policy,
     Predict,
     Predicting,
     R,
@@ -178,39 +178,16 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         warmup: Sequence[Any] | None = None,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
-        policy: Policy = "adaptive",
-        ageing: float | None = None,
-        key: KeyFunction | str | None = None,
-        weight: WeightFunction | str | None = None,
-        max_weight: float | None = None,
-        padded: bool = False,
-        strict_weight: bool = False,
-        bucket: Sequence[float] | None = None,
-        max_queue: int | None = None,
-        tenants: Mapping[str, float] | None = None,
-        max_queue_per_tenant: int | None = None,
-        overflow: Overflow = "block",
-        slo: float | None = None,
         output: Output = "items",
-        isolate_errors: bool = True,
-        isolation_budget: float = 8,
         options: FilePath | None = None,
+        **engine: Unpack[EngineOptions],
     ) -> None:
-        of_engine = Options(
+        of_engine = Options.of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
-            policy=policy,
-            ageing=ageing,
-            grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
-            max_queue=max_queue,
-            tenants=tenants,
-            max_queue_per_tenant=max_queue_per_tenant,
-            overflow=overflow,
-            slo=slo,
             output=output,
-            isolate_errors=isolate_errors,
-            isolation_budget=isolation_budget,
+            **engine,
         )
         _options.warn_of_long_latency(of_engine.max_latency)
         settings = RaySettings(
@@ -234,8 +211,8 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
         cluster.connect(ray_address)
         shown = f"{type(self).__name__}({model.name})"
-        if overflow == "block" and max_queue is not None:
-            window = max_queue + of_engine.batch_size * settings.most
+        if of_engine.overflow == "block" and of_engine.max_queue is not None:
+            window = of_engine.max_queue + of_engine.batch_size * settings.most
         else:  # the owner refuses what is too much
             window = MAX_QUEUE
         self._open(of_engine, starting.start(model, of_engine, settings), shown, True, window)

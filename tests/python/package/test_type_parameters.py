@@ -1,7 +1,9 @@
 """Type parameters at run time, and the types of options. tests/typing has what checkers see."""
 
 import inspect
+import re
 import typing
+from pathlib import Path
 
 import pytest
 from waits import LONG
@@ -22,6 +24,7 @@ from service_streamer._base.types import ProcessesOptions, RayOptions, ThreadedO
 pytestmark = pytest.mark.every_python
 
 T = typing.TypeVar("T")
+SIGNATURES = Path(__file__).parent / "signatures.txt"
 CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, RayStreamer, ManagedModel, StepModel, Future]
 
 
@@ -81,3 +84,16 @@ def test_each_option_has_a_type(cls, options):
     named = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
     named = {name for name in named if not name.startswith("_")}
     assert named - {"output", "options"} == options.__annotations__.keys()
+    declared = {name: each.__forward_arg__ for name, each in options.__annotations__.items()}
+    assert {each.name: each.annotation for each in parameters if each.name in declared} == declared
+
+
+@pytest.mark.parametrize("cls", [ThreadedStreamer, Streamer, RayStreamer])
+def test_a_signature_lists_each_option_in_its_place(cls):
+    sections = re.findall(r"^(\w+)\n((?:    .*\n)+)", SIGNATURES.read_text(), re.MULTILINE)
+    shown = [
+        f"{each.name}: {each.annotation}"
+        + ("" if each.default is each.empty else f" = {each.default!r}")
+        for each in inspect.signature(cls).parameters.values()
+    ]
+    assert shown == [line.strip() for line in dict(sections)[cls.__name__].splitlines()]
