@@ -86,6 +86,8 @@ async def _kserve(url: str, grpc: str) -> None:
                 assert answer.id == "7"
                 np.testing.assert_array_equal(decoded(answer.outputs[0].as_numpy()), array)
     async with InferenceRESTClient(RESTConfig(protocol="v1")) as rest:
+        assert await rest.is_server_live(url)
+        assert await rest.is_model_ready(url, "any") is True
         answer = await rest.infer(url, {"instances": [[1, 2], [3, 4]]}, "any")
         assert answer == {"predictions": [[1, 2], [3, 4]]}
 

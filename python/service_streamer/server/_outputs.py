@@ -31,6 +31,10 @@ class _NoTensor(DoesNotFit):
     """The outputs cannot be a tensor. They may be values of JSON."""
 
 
+class _Ragged(_NoTensor):
+    """The outputs of one item may be a tensor, those of several cannot."""
+
+
 def tensors_of(outputs: Any, specs: Specs, rank: int = 0) -> dict[str, Tensor]:
     """Return the outputs of a request as tensors by name.
 
@@ -70,18 +74,26 @@ def values_of(outputs: Any, rank: int) -> Any:
         return outputs.reshape(-1, *(1,) * (rank - 1)) if is_one else outputs
     if isinstance(outputs, tuple) and all(hasattr(each, "shape") for each in outputs):
         return tuple(values_of(each, rank) for each in outputs)
-    return [_value_of(each, rank) for each in outputs]
-
-
-def _value_of(row: Any, rank: int) -> Any:
-    if isinstance(row, Mapping):
-        return {name: _value_of(each, rank) for name, each in row.items()}
-    shape = getattr(row, "shape", None)
+    rows = list(outputs)
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {
+            name: iter(values_of([row[name] for row in rows if name in row], rank))
+            for name in names
+        }
+        return [{name: next(columns[name]) for name in row} for row in rows]
     if rank == 1:
-        is_one = len(row) == 1 if isinstance(row, list) else shape is not None and shape == (1,)
-        return row[0] if is_one else row
-    is_one = row is None or shape == () or isinstance(row, (*_TEXTS, int, float))
-    return [row] if is_one else row
+        return [row[0] for row in rows] if all(map(_has_one, rows)) else rows
+    return [[row] for row in rows] if all(map(_is_one, rows)) else rows
+
+
+def _has_one(row: Any) -> bool:
+    return len(row) == 1 if isinstance(row, list) else getattr(row, "shape", None) == (1,)
+
+
+def _is_one(row: Any) -> bool:
+    is_scalar = row is None or isinstance(row, (*_TEXTS, int, float))
+    return is_scalar or getattr(row, "shape", None) == ()
 
 
 # ----------------------------------------------------------------------- columns
@@ -103,20 +115,23 @@ def _columns(outputs: Any, specs: Specs) -> dict[str, Any]:
     if hasattr(first, "shape"):
         return {_name_of_one(specs): outputs}
     if isinstance(first, Mapping):
-        _check_alike(outputs, Mapping, first.keys(), "fields")
+        _check_alike(outputs, Mapping, first.keys(), "fields", specs)
         return {name: [row[name] for row in outputs] for name in first}
     if isinstance(first, tuple) or (isinstance(first, list) and len(first) == len(specs) > 1):
-        _check_alike(outputs, type(first), range(len(first)), "outputs")
+        _check_alike(outputs, type(first), range(len(first)), "outputs", specs)
         names = _names_of(len(first), specs)
         return dict(zip(names, zip(*outputs, strict=True), strict=True))
     return {_name_of_one(specs): outputs}
 
 
-def _check_alike(outputs: Sequence[Any], kind: Any, keys: Any, what: str) -> None:
+def _check_alike(outputs: Sequence[Any], kind: Any, keys: Any, what: str, specs: Specs) -> None:
     for row in outputs:
         same = isinstance(row, kind) and len(row) == len(keys)
         if not same or (kind is Mapping and row.keys() != keys):
-            raise WrongForm(f"the outputs of the items have different {what}: {_ONE}")
+            text = f"the outputs of the items have different {what}"
+            if specs:
+                raise InvalidOutput(f"{text}, but the model declares the outputs {list(specs)}")
+            raise WrongForm(f"{text}: {_ONE}")
 
 
 def _name_of_one(specs: Specs) -> str:
@@ -137,20 +152,29 @@ def _tensor(name: str, rows: Any, spec: TensorSpec | None) -> Tensor:
         if spec is not None and not fits(array.shape, spec):
             raise DoesNotFit(f"must have the shape {[-1, *spec.shape]}, not {list(array.shape)}")
         if not (wanted or datatype):
-            raise DoesNotFit(f"has the dtype {array.dtype}, which the protocol does not have")
+            raise _unknown(array.dtype)
         return Tensor(name, wanted or datatype, convert(array, datatype, wanted or datatype))
-    except _NoTensor as error:
-        raise WrongForm(f"output {name!r} of the model {error}: {_AS_VALUES}") from None
     except DoesNotFit as error:
-        raise InvalidOutput(f"output {name!r} of the model {error}") from None
+        raise _misfit(f"output {name!r} of the model {error}", error, spec) from None
     except (TypeError, ValueError, RuntimeError) as error:  # of numpy or torch
         shapes = set() if _is_array(rows) else {tuple(e.shape) for e in rows if _is_array(e)}
         if len(shapes) > 1:
             some = ", ".join(str(list(each)) for each in sorted(shapes)[:2])
-            raise WrongForm(
-                f"output {name!r} of the model has rows of the shapes {some}: {_ONE}"
-            ) from None
+            text = f"output {name!r} of the model has rows of the shapes {some}"
+            raise _misfit(text, _Ragged(), spec) from None
         raise InvalidOutput(f"output {name!r} of the model is no tensor: {error}") from None
+
+
+def _misfit(text: str, why: DoesNotFit, spec: TensorSpec | None) -> InvalidOutput:
+    """Return the error of an output: whether another request gets it, or the model is wrong."""
+    is_ragged = isinstance(why, _Ragged)
+    if is_ragged and (spec is None or -1 in spec.shape):
+        return WrongForm(f"{text}: {_ONE}")
+    if isinstance(why, _NoTensor):
+        if spec is None:
+            return WrongForm(f"{text}: {_AS_VALUES}")
+        text += f", but the model declares {spec.datatype} of the shape {[-1, *spec.shape]}"
+    return InvalidOutput(text)
 
 
 def _is_array(value: Any) -> bool:
@@ -200,10 +224,19 @@ def _joined(rows: Sequence[Any], wanted: str) -> Typed:
 def _stacked(parts: Sequence[Typed], wanted: str) -> Typed:
     """Return one array of several. Other datatypes are converted to the one that has them all."""
     datatypes = {datatype for _, datatype in parts}
+    if len(datatypes) > 1 and not wanted and "" in datatypes:
+        raise _unknown(next(array.dtype for array, datatype in parts if not datatype))
     if len(datatypes) > 1:
         wanted = wanted or _common(datatypes)
         parts = [(convert(array, datatype, wanted), wanted) for array, datatype in parts]
     return np.stack([array for array, _ in parts]), parts[0][1]
+
+
+def _unknown(dtype: np.dtype[Any]) -> DoesNotFit:
+    return DoesNotFit(
+        f"has the dtype {dtype}, which the protocol does not have: return another, such as its "
+        '.astype("float64")'
+    )
 
 
 def _common(datatypes: set[str]) -> str:
@@ -220,7 +253,7 @@ def _flat(rows: Iterable[Any]) -> tuple[list[Any], list[int]]:
     while flat and isinstance(flat[0], (list, tuple)):
         lengths = {len(each) if isinstance(each, (list, tuple)) else -1 for each in flat}
         if len(lengths) != 1:
-            raise _NoTensor("has lists of different lengths in one list")
+            raise _Ragged("has lists of different lengths in one list")
         shape.append(lengths.pop())
         if len(shape) > 32:
             raise ValueError("the lists are nested more than 32 times")

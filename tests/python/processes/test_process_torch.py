@@ -213,11 +213,11 @@ def test_every_view_of_a_tensor_is_an_output(streamers, torch, output):
 
 def test_every_view_of_a_tensor_travels_over_ray(torch):
     pytest.importorskip("ray")
-    from service_streamer._ray.payloads import Loader, Store
+    from service_streamer._ray.payloads import PayloadReader, Store
 
     for n in (0, 1, 2):
         for name, each in views(torch, n).items():
-            got = Loader([]).load(Store().pack(each))
+            got = PayloadReader([]).load(Store().pack(each))
             assert torch.equal(got.to_dense(), each.to_dense()), (name, n)
 
 

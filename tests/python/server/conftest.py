@@ -2,6 +2,7 @@ import threading
 
 import pytest
 from server_models import MODELS
+from thread_models import Gate
 from waits import LONG
 
 from service_streamer.hub import ModelHub
@@ -44,6 +45,14 @@ def http_servers(server_hubs):
     for server in made:
         server.close()
     assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_")]
+
+
+@pytest.fixture
+def server_gate():
+    """A model that the test opens."""
+    gate = Gate()
+    yield gate
+    gate.open()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import json
 import math
+import re
 from decimal import Decimal
 
 import pytest
@@ -20,7 +21,9 @@ from thread_models import double
 
 from service_streamer.hub import ModelSpec, TensorSpec
 from service_streamer.server._grpc.conversion import infer_request, infer_response
+from service_streamer.server._http.json_values import dump
 from service_streamer.server._http.large_json import INLINE
+from service_streamer.server._outputs import values_of
 from service_streamer.server._requests import DEFAULTS
 
 pytest_plugins = ["grpc_fixtures"]
@@ -132,6 +135,26 @@ def test_one_value_for_each_item_may_have_either_rank_and_outputs_get_it(server_
             assert ask(app, model, told) == (shape, [3.0] * count), (model, count)
         found, _ = ask(app, "vector", tensor("FP32", shape, [1.5] * count))
         assert found == [count, 2]
+
+
+@pytest.mark.parametrize(
+    ("rank", "outputs", "expected"),
+    [
+        (1, [[1], [2]], [1, 2]),
+        (1, [[1], [2, 3]], [[1], [2, 3]]),  # one rule for all rows
+        (1, [np.array([1]), np.array([2, 3])], [[1], [2, 3]]),
+        (1, [{"a": [1], "b": [1]}, {"a": [2], "b": []}], [{"a": 1, "b": [1]}, {"a": 2, "b": []}]),
+        (2, [1, None, "a"], [[1], [None], ["a"]]),
+        (2, [1, [2, 3]], [1, [2, 3]]),
+        (2, [{"a": {"b": 1}}, {"a": {"b": 2}, "c": [3]}], [{"a": {"b": [1]}},
+                                                             {"a": {"b": [2]}, "c": [3]}]),
+        (2, np.array([1, 2]), [[1], [2]]),
+        (1, {"a": np.array([[1], [2]]), "b": np.array([[1, 2]])}, {"a": [1, 2], "b": [[1, 2]]}),
+        (1, [], []),
+    ],
+)  # fmt: skip
+def test_all_rows_of_an_output_get_the_rank_of_the_input_or_none(rank, outputs, expected):
+    assert json.loads(dump(values_of(outputs, rank))) == expected
 
 
 def test_outputs_with_names_get_the_rank_of_the_input_among_values_of_json(server_hubs):
@@ -257,6 +280,15 @@ NOT_SENT = [  # output, what the error says of it
     ({b"a": 3}, "a key must be a str or a number, not bytes"),
     ({1, 2}, "set"),
     (1j, "complex"),
+    *(
+        (each, 'return its .astype("float64")')
+        for each in (
+            np.longdouble(1),
+            np.array([1], "g"),
+            {"a": [np.longdouble(1), None]},
+            np.array([1], "G"),
+        )
+    ),
     (object(), "object"),
 ]
 
@@ -359,6 +391,16 @@ FORMLESS = {  # model, what the error says
     "nothing": (lambda batch: [None for _ in batch], "has None, which is neither"),
     "objects": (lambda batch: [[{"a": 1}] for _ in batch], "has {'a': 1}, which is neither"),
 }
+ROW, ROWS = {"output": TensorSpec("FP32", (3,))}, {"output": TensorSpec("FP32", (-1,))}
+MISDECLARED = {  # model, declared outputs, whether another request gets them, what the error says
+    "fixed": ("lengths", ROW, False, "declares FP32 of the shape [-1, 3]"),
+    "any": ("lengths", ROWS, True, "send one item in a request"),
+    "fixed_arrays": ("arrays", ROW, False, "rows of the shapes [1], [2], but the model declares"),
+    "any_arrays": ("arrays", ROWS, True, "send one item in a request"),
+    "nothing": ("nothing", ROW, False, "but the model declares FP32"),
+    "objects": ("objects", ROW, False, "but the model declares FP32"),
+    "fields": ("fields", ROW, False, "different fields, but the model declares the outputs"),
+}
 
 
 @pytest.mark.parametrize("kind", [InJson, InBinary, InGrpc])
@@ -371,6 +413,20 @@ def test_outputs_that_are_no_tensors_are_refused_with_what_sends_them(server_hub
         assert complaint in str(caught.value)
         assert caught.value.code in (400, "INVALID_ARGUMENT")
         assert values.ask(f"/v1/models/{name}:predict", {"instances": [1, 2]}).status == 200
+
+
+@pytest.mark.parametrize("kind", [InJson, InBinary, InGrpc])
+def test_outputs_that_cannot_be_what_is_declared_are_a_fault_of_the_model(connect, kind):
+    models = {
+        name: ModelSpec(FORMLESS[model][0], batch_size=64, outputs=outputs)
+        for name, (model, outputs, _, _) in MISDECLARED.items()
+    }
+    client = connect(models, kind)
+    for name, (*_, of_request, complaint) in MISDECLARED.items():
+        with pytest.raises(Exception, match=re.escape(complaint)) as caught:
+            client.values(name, [1, 2])
+        codes = (400, "INVALID_ARGUMENT") if of_request else (500, "INTERNAL")
+        assert caught.value.code in codes, name
 
 
 def test_a_model_that_streams_is_refused_with_the_paths_that_stream(app):

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("http_servers")
 
 from http_servers import read_answer, status_of
-from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelSpec
@@ -20,13 +19,6 @@ from service_streamer.server._http import front as _front
 
 PREDICT = "/v1/models/gate:predict"
 ONE = {"instances": [1]}
-
-
-@pytest.fixture
-def server_gate():
-    gate = Gate()
-    yield gate
-    gate.open()
 
 
 def gated(gate, **options):

@@ -50,12 +50,24 @@ def test_a_body_over_the_limit_is_refused(http_servers, send, header):
         (DOUBLE + b"Transfer-Encoding: chunked\r\n\r\nz\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 400),
         (b"GET /" + b"x" * 70_000, 400),
+        (b"GET http://x HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (DOUBLE + b"Content-Length: 18 \t\r\n\r\n" + b'{"instances": [1]}', 200),
+        (DOUBLE + b"Transfer-Encoding: chunked \r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        (b"GET http:// HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET http://x?a=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /v2 HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"GET /v2 HTTP/0.9\r\nHost: x\r\n\r\n", 505),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
         (b"CONNECT here:80 HTTP/1.1\r\nHost: here:80\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: a\0b\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\nHost: x\n\n", 400),
-        (DOUBLE + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+        (DOUBLE.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n", 400),
+        (DOUBLE + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (DOUBLE + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        (DOUBLE + b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 65_000 + b"\r\n\r\n", 200),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 65_600 + b"\r\n\r\n", 400),
     ],
 )
 def test_odd_heads(http_servers, send, head, status):
@@ -180,6 +192,15 @@ def test_the_answer_to_head_is_that_to_get_without_its_body(http_servers, send):
         assert body
         assert (path, *found) == (path, head, b"")
     assert server.ask("POST", "/v2").headers["allow"] == "GET, HEAD"
+
+
+def test_the_paths_that_clients_make_up_are_not_kept_if_they_are_long(app):
+    def kept():
+        return app._application._find.cache_info().currsize
+
+    for name, count in (("x" * 1000, 0), ("x", 1)):
+        assert app.ask("GET", f"/v2/models/{name}").status == 404
+        assert kept() == count
 
 
 def test_the_text_of_an_error_that_is_not_unicode_can_be_sent():

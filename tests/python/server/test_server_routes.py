@@ -212,7 +212,8 @@ def test_bytes_reach_the_model_as_it_declares_them(app):
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "//", 404),
+        ("POST", "/", 405),
         ("GET", "/v2/nothing", 404),
         ("GET", "/v2/models/none", 404),
         ("GET", "/v2/models/upper/nothing", 404),

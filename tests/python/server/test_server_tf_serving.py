@@ -9,6 +9,7 @@ from http_servers import App
 from hub_models import Folder
 
 from service_streamer.hub import ModelHub
+from service_streamer.server._access import Access, TokenFile
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,17 @@ def test_the_status_of_a_model(app):
     (status,) = app.ask("GET", "/v1/models/fails/versions/1").json["model_version_status"]
     assert (status["state"], status["status"]["error_code"]) == ("AVAILABLE", "OK")
     assert app.ask("GET", "/v1/models/none").status == 404
+
+
+def test_the_first_protocol_of_kserve(server_hubs, tmp_path):
+    (tmp_path / "tokens").write_text("right")
+    told = App(server_hubs(), Access(infer=TokenFile(tmp_path / "tokens"))).ask("GET", "/")
+    assert (told.status, told.json) == (200, {"status": "alive"})
+    app = App(server_hubs())
+    for ready in (False, True):
+        told = app.ask("GET", "/v1/models/double").json
+        assert (told["name"], told["ready"]) == ("double", ready)
+        app.ask("POST", "/v1/models/double:predict", {"instances": [1]})
 
 
 @pytest.mark.parametrize("path", ["", "/versions/1"])

@@ -88,6 +88,9 @@ MISFITS = [  # declared datatype, output of an item, what the error says of it
     (None, np.ma.array([1, 2], mask=[0, 1]), "has masked values"),
     ("FP32", np.ma.array([1.0, 2.0], mask=[0, 1]), "has masked values"),
     (None, "\ud800", "which is not text in UTF-8"),
+    (None, np.longdouble(1.5), 'return another, such as its .astype("float64")'),
+    (None, [np.longdouble(1.5), 2.0], 'return another, such as its .astype("float64")'),
+    (None, np.array([1.5], "g"), 'return another, such as its .astype("float64")'),
 ]
 
 CASES = [(declared, row) for declared, row, _ in FITS + MISFITS]

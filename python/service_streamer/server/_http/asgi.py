@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from .bodies import Bodies
+from .interrupt import Interrupt
 from .messages import Disconnected, Request, Response
 from .routes import Application
 
@@ -117,9 +117,9 @@ class _Watch:
     def __init__(self, receive: Receive, connection: Any) -> None:
         self._receive = receive
         self._connection = connection
-        self._task: Any = asyncio.current_task()
+        self._gone = Interrupt()
+        self.takes_back = self._gone.takes_back
         self._watching: asyncio.Task[None] | None = None
-        self._has_cancelled = False
         self.has_started = False
         """True if `start` was called"""
 
@@ -127,7 +127,7 @@ class _Watch:
         """Watch from now on."""
         self.has_started = True
         if self._connection is not None:
-            self._connection.when_client_goes(self._cancel)
+            self._connection.when_client_goes(self._gone.send)
         else:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 
@@ -138,20 +138,10 @@ class _Watch:
         elif self._connection is not None:
             self._connection.when_client_goes(None)
 
-    def takes_back(self) -> bool:
-        """Return True if a CancelledError comes from here alone."""
-        if self._has_cancelled and sys.version_info >= (3, 11):
-            return bool(self._task.uncancel() == 0)
-        return self._has_cancelled
-
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._cancel()
-
-    def _cancel(self) -> None:
-        self._has_cancelled = True
-        self._task.cancel()
+        self._gone.send()
 
 
 def path_of(scope: Scope) -> str:

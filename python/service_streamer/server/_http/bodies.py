@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from .._tensors import shown
+from .interrupt import Interrupt
 from .messages import HEADER_LENGTH, Disconnected, Refused
 
 BODY_LIMIT = 64 << 20  # bytes
@@ -80,22 +80,13 @@ class HeldBody:
             Refused: it is too large, or comes too slowly.
             Disconnected: the client has gone.
         """
-        task: Any = asyncio.current_task()
-        is_late = False
-
-        def expire() -> None:  # asyncio.wait_for would take a task of its own
-            nonlocal is_late
-            is_late = True
-            task.cancel()
-
-        timer = asyncio.get_running_loop().call_later(RECEIVE_TIMEOUT, expire)
+        late = Interrupt()  # asyncio.wait_for would take a task of its own
+        timer = asyncio.get_running_loop().call_later(RECEIVE_TIMEOUT, late.send)
         try:
             return await self._read(receive, headers)
         except asyncio.CancelledError:
-            if not is_late:
+            if not late.takes_back():
                 raise
-            if sys.version_info >= (3, 11) and task.uncancel():
-                raise  # the task was cancelled from elsewhere, too
             why = f"the request did not come within {RECEIVE_TIMEOUT:g} s"
             raise Refused(408, why, _CLOSE) from None
         finally:

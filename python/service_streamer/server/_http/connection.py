@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .asgi import CONNECTION, Scope
@@ -16,16 +17,29 @@ SEND_TIMEOUT = 30.0  # s in which a client takes a part of what is written
 PROBE = 0.05  # s from the first probe of a half-closed connection to the second; then longer
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-_READ = 256 << 10  # bytes at a time
-_READ_CHUNKS = 32 << 10  # for chunks may be tiny, and each takes a microsecond
-_buffer = memoryview(bytearray(_READ))  # what is in it is parsed before the next read of anyone
+READ = 256 << 10  # bytes of a body at a time
+_AHEAD = 32 << 10  # of anything else: chunks may be tiny, and what follows a request is kept
+_UNPARSED = 64 << 10  # bytes of further requests; then the client has to wait
+
+
+class _Flow(FlowControl):  # type: ignore[misc]  # Any where uvicorn is not installed
+    """Does not read on, while `may_read` is false."""
+
+    may_read = True
+
+    def resume_reading(self) -> None:
+        if self.may_read:
+            super().resume_reading()
 
 
 class Connection(asyncio.BufferedProtocol):
     """Hands a connection on to uvicorn, whose own limits are few.
 
-    The application calls `begin` and `end`, and `frame` before each message that it sends. `check`
-    ends a connection whose client is too slow.
+    The application calls `frame` before each message that it sends, and `end`. `check` ends a
+    connection whose client is too slow.
+
+    Requests are parsed one by one: the next one when the one before is answered. So a client that
+    does not wait for answers has one request here, and bytes.
 
     A client that closes its sending half may wait for the answer, or it may have left: both look
     the same until something is sent. So interim responses are sent, which clients of HTTP/1.1 skip.
@@ -33,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         open_ones: contains the connections that are open.
+        buffer: of `READ` bytes. What is in it is parsed or copied before the next read of anyone.
         config, server_state, app_state, _loop: of uvicorn.
     """
 
@@ -42,38 +57,38 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         open_ones: set[Connection],
+        buffer: memoryview,
         config: Any,
         server_state: Any,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._open_ones = open_ones
+        self._buffer = buffer
+        self.unparsed = b""
+        """what was read of further requests, from `_parsed` on"""
+        self._parsed = 0
         state = {**app_state, CONNECTION: self}
         self._inner = HttpToolsProtocol(config, server_state, state, _loop)
-        self._inner.parser = Parser(self._inner)
+        self._parser = self._inner.parser = Parser(self._inner)
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
-        self._is_answering = False
         self._answer_has_begun = False
         self._is_half_closed = False
+        self._is_lost = False
+        self._probing: asyncio.TimerHandle | None = None
         self._client_has_gone: Callable[[], None] | None = None
-        self._size = _READ
         self._waits_since: float | None = self._time()
-        """for the rest of a head; None: it does not wait"""
+        """for the rest of a head, or of a body whose request is answered; None: it does not wait"""
+        self._unsent = 0
         self._blocked_since: float | None = None
         """the client does not take what is written; None: it does"""
 
-    def begin(self, is_chunked: bool) -> None:
-        """Note that a request is here, or its head at least."""
-        self._is_answering = True
-        self._waits_since = None
-        self._size = _READ_CHUNKS if is_chunked else _READ
-        if self._is_half_closed:
-            self._probe(PROBE)
-
     def when_client_goes(self, call: Callable[[], None] | None) -> None:
-        """Call a function if the client goes before the request is answered."""
+        """Call a function if the client goes before the request is answered, or has gone."""
         self._client_has_gone = call
+        if self._is_lost and call is not None:
+            call()
 
     def frame(self, scope: Scope, message: Scope) -> Scope:
         """Return a message of an answer as HTTP/1.0 needs it, if the request was of that.
@@ -83,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._answer_has_begun = True
         cycle = self._inner.cycle
-        if scope["http_version"] != "1.0" or cycle.scope is not scope:  # one more is here already
+        if scope["http_version"] != "1.0":
             return message
         if message["type"] == "http.response.body":
             if self._ends_with_body:
@@ -103,16 +118,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def end(self) -> None:
         """Note that the request is answered."""
-        self._is_answering = False
         self._answer_has_begun = False
         self._client_has_gone = None
-        self._size = _READ
-        if self._is_half_closed and self._inner.cycle.response_complete:  # it was the last one
+        if self._is_answering():  # it was cancelled
+            return
+        if self._parser.in_body:
+            self._waits_since = self._time()
+        if self.unparsed:
+            self._parse_rest()
+        if self._is_half_closed and not self._is_answering():
             self._transport.close()
 
     def check(self) -> None:
         """End the connection if its client is too slow."""
-        now = self._time()
+        now, unsent = self._time(), self._transport.get_write_buffer_size()
+        if not unsent or unsent < self._unsent:
+            self._blocked_since = None
+        elif self._blocked_since is None:
+            self._blocked_since = now
+        self._unsent = unsent
         waits, blocked = self._waits_since, self._blocked_since
         if (waits is not None and now - waits > HEAD_TIMEOUT) or (
             blocked is not None and now - blocked > SEND_TIMEOUT
@@ -121,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def end_if_idle(self) -> None:
         """End the connection if all is answered. A client of TLS need not say good-bye."""
-        if not self._is_answering and not self._transport.get_write_buffer_size():
+        if not self._is_answering() and not self._transport.get_write_buffer_size():
             self._transport.abort()
 
     # ------------------------------------------------------------- from the event loop
@@ -131,23 +155,33 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self._open_ones.add(self)
         self._inner.connection_made(transport)
+        self._inner.flow = _Flow(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._open_ones.discard(self)
+        self._is_lost = True
+        self.unparsed, self._parsed = b"", 0
+        if self._probing is not None:
+            self._probing.cancel()
         self._inner.connection_lost(exc)
         if self._client_has_gone is not None:
             self._client_has_gone()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go."""
-        return _buffer[: self._size]
+        return self._buffer[: _AHEAD + self._parser.left]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what has come."""
-        if not self._is_answering and self._waits_since is None:
-            self._waits_since = self._time()
-        self._inner.data_received(_buffer[:nbytes])
+        data = self._buffer[:nbytes]
+        if self.unparsed:
+            self.unparsed = self.unparsed[self._parsed :] + data
+            self._parsed = 0
+            self._parse_rest()
+        elif (at := self._parse(data, 0)) < nbytes:
+            self.unparsed = bytes(data[at:])
+            self._read_or_wait()
 
     def eof_received(self) -> bool:
         """Keep the connection while a request is answered whose client can be probed."""
@@ -158,29 +192,84 @@ class Connection(asyncio.BufferedProtocol):
             self._probe(PROBE)
         return True
 
-    def _can_probe(self) -> bool:
-        cycle = self._inner.cycle
-        return (
-            cycle is not None
-            and not cycle.more_body  # else the rest of the request never comes
-            and not cycle.response_complete
-            and not self._answer_has_begun
-            and self._inner.scope["http_version"] == "1.1"
-            and self._transport.get_extra_info("sslcontext") is None  # TLS has no halves
-            and not self._transport.is_closing()
-        )
-
-    def _probe(self, pause: float) -> None:
-        if self._can_probe():
-            self._transport.write(_PROBE)
-            self._loop.call_later(pause, self._probe, 4 * pause)
-
     def pause_writing(self) -> None:
         """Wait: the client is slow."""
-        self._blocked_since = self._time()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """Go on."""
         self._blocked_since = None
         self._inner.resume_writing()
+
+    # -------------------------------------------------------------------- private
+
+    def _is_answering(self) -> bool:
+        cycle = self._inner.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _parse(self, data: memoryview, at: int) -> int:
+        """Parse bytes up to the end of a request that is to be answered. Return its place."""
+        inner, parser = self._inner, self._parser
+        end = len(data)
+        while at < end and not self._transport.is_closing():
+            cycle, was_in_body = inner.cycle, parser.in_body
+            if not was_in_body and self._is_answering():
+                break
+            size = parser.next_part(data.obj, at, end)  # type: ignore[arg-type]
+            if not size:
+                break
+            inner.data_received(data[at : at + size])
+            at += size
+            if inner.cycle is not cycle:
+                self._waits_since = None
+                if self._is_half_closed:
+                    self._probe(PROBE)
+            elif parser.in_body or self._is_answering():
+                pass
+            elif was_in_body:  # it was answered before
+                self._be_idle()
+            elif self._waits_since is None:
+                self._waits_since = self._time()
+        return at
+
+    def _be_idle(self) -> None:
+        self._waits_since = None
+        inner = self._inner
+        inner.timeout_keep_alive_task = self._loop.call_later(
+            inner.timeout_keep_alive, inner.timeout_keep_alive_handler
+        )
+
+    def _parse_rest(self) -> None:
+        """Parse more of what was read before."""
+        self._parsed = self._parse(memoryview(self.unparsed), self._parsed)
+        if self._parsed == len(self.unparsed):
+            self.unparsed, self._parsed = b"", 0
+        self._read_or_wait()
+
+    def _read_or_wait(self) -> None:
+        flow: Any = self._inner.flow
+        is_full = len(self.unparsed) - self._parsed > _UNPARSED
+        if is_full == flow.may_read:
+            flow.may_read = not is_full
+            if is_full:
+                flow.pause_reading()
+            else:
+                flow.resume_reading()
+
+    def _can_probe(self) -> bool:
+        cycle = self._inner.cycle
+        return (
+            self._is_answering()
+            and not cycle.more_body  # else the rest of the request never comes
+            and not self._answer_has_begun
+            and cycle.scope["http_version"] == "1.1"
+            and self._transport.get_extra_info("sslcontext") is None  # TLS has no halves
+            and not self._transport.is_closing()
+        )
+
+    def _probe(self, pause: float) -> None:
+        if self._probing is not None:
+            self._probing.cancel()
+        if self._can_probe():
+            self._transport.write(_PROBE)
+            self._probing = self._loop.call_later(pause, self._probe, 4 * pause)

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from .asgi import CONNECTION, AsgiApplication, Receive, Scope, Send
-from .connection import Connection
+from .connection import READ, Connection
 
 BACKLOG = 2048  # connections that wait to be accepted
 IDLE_TIMEOUT = 75  # s without a request, after which a connection ends
@@ -49,7 +49,7 @@ class HttpFront:
         self._listens = asyncio.Event()
         config = uvicorn.Config(
             self._answer,
-            http=functools.partial(Connection, self.connections),
+            http=functools.partial(Connection, self.connections, memoryview(bytearray(READ))),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -72,15 +72,29 @@ class HttpFront:
         serving = loop.create_task(self._server.serve([self._socket]))
         listens = loop.create_task(self._listens.wait())
         self._tasks = [serving, loop.create_task(self._sweep())]
-        await asyncio.wait([serving, listens], return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
+        try:
+            await asyncio.wait([serving, listens], return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        except BaseException:
+            await _end(*self._tasks)
+            raise
+        finally:
+            await _end(listens)
 
     async def stop(self) -> None:
         """Refuse new connections, and wait until all requests are answered."""
         if not self._tasks:
             self._socket.close()
             return
+        try:
+            await self._stop(self._tasks[0])
+        finally:
+            await _end(*self._tasks)
+
+    # -------------------------------------------------------------------- private
+
+    async def _stop(self, serving: asyncio.Task[None]) -> None:
         self._stopping = True
         for each in self._server.servers:
             each.close()
@@ -89,20 +103,15 @@ class HttpFront:
         end = asyncio.get_running_loop().time() + GRACE
         while self.connections and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(GRACE / 10)
-        serving, sweeping = self._tasks
         self._server.should_exit = True
         while not serving.done():
             for each in list(self.connections):
                 each.end_if_idle()
             await asyncio.wait([serving], timeout=GRACE)
         serving.result()
-        sweeping.cancel()
-
-    # -------------------------------------------------------------------- private
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection = scope["state"][CONNECTION]
-        connection.begin(any(name == b"transfer-encoding" for name, _ in scope["headers"]))
 
         async def send_last(message: Any) -> None:
             if message["type"] == "http.response.start" and self._stopping:
@@ -123,6 +132,12 @@ class HttpFront:
             await asyncio.sleep(SWEEP)
             for each in list(self.connections):
                 each.check()
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for each in tasks:
+        each.cancel()
+    await asyncio.wait(tasks)
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]  # Any where uvicorn is not installed

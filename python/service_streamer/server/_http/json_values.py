@@ -22,6 +22,8 @@ _BASE64 = "b64"
 _DIGITS = bytes(48 if 48 <= each < 58 else 46 if each == 46 else 32 for each in range(256))
 _LONG_INT = b" " + 19 * b"0"
 """a number that may not fit into 64 bits, in a text where digits are 0 and all but points spaces"""
+_LONG = ("g", "G")
+"""the numpy characters of dtypes whose numbers Python does not have"""
 _LEVELS = 254
 """of lists and objects in each other: what orjson writes"""
 
@@ -149,7 +151,8 @@ def _dump_exactly(value: Any) -> bytes:
             raise WrongForm(
                 f"the output of the model is nested too deeply: more than {_LEVELS} levels"
             ) from None
-        raise InvalidOutput(f"the output of the model cannot be sent as JSON: {error}") from None
+        why = error.__cause__ or error  # of `_plain`, or of orjson
+        raise InvalidOutput(f"the output of the model cannot be sent as JSON: {why}") from None
 
 
 def _exact(value: Any) -> Any:
@@ -194,5 +197,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value)) if value.is_finite() else None
     if hasattr(value, "tolist"):  # a tensor, or an array that is not contiguous
+        if getattr(getattr(value, "dtype", None), "char", "") in _LONG:
+            raise TypeError(f'it has the dtype {value.dtype}: return its .astype("float64")')
         return value.tolist()
     raise TypeError(f"type {type(value).__name__} is not JSON serializable")

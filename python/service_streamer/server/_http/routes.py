@@ -18,6 +18,7 @@ from .tf_serving import TfServing
 from .v2 import V2
 
 _PATHS = 1024  # most paths whose handlers are kept
+_LONGEST = 256  # characters of such a path: those that clients make up may have 64 KiB
 
 
 class Application:
@@ -51,7 +52,8 @@ class Application:
         began = self.counts.begin()
         route, status = UNKNOWN, 499  # as nginx has it: the client has gone
         try:
-            route, handler = self._find(request.path)
+            path = request.path
+            route, handler = self._find(path) if len(path) <= _LONGEST else self._route(path)
             if route in CONTROL and _is_foreign(request):
                 raise NotAllowed("a web page of another origin may not change the repository")
             self._access.check(route, _authorization(request), request.client)
@@ -80,6 +82,8 @@ class Application:
         match [unquote(each) for each in path.split("/")]:
             case ["", "v1", "models", *rest] | ["", "models", *rest]:
                 found = self._tf_serving.find(rest)
+            case [""] | ["", ""]:
+                found = self._tf_serving.live
             case ["", "v2", *rest]:
                 found = self._v2.find(rest)
         if found is None:

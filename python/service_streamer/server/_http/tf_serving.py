@@ -60,6 +60,11 @@ class TfServing:
             return None
         return functools.partial(handlers[verb], model, version)
 
+    async def live(self, request: Request) -> Response:
+        """Answer a probe of KServe's first protocol."""
+        check_method(request, "GET")
+        return json_response({"status": "alive"})
+
     async def _predict(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
         body = await self._body(model, version, request, "instances", "inputs")
@@ -101,7 +106,9 @@ class TfServing:
         ]
         if not found:
             raise UnknownModel(f"there is no model {model!r}")
-        return json_response({"model_version_status": found})
+        # KServe's first protocol has the name and "ready" here.
+        ready = self._service.model_ready(model, version)
+        return json_response({"name": model, "ready": ready, "model_version_status": found})
 
     async def _metadata(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "GET")
