@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
+from . import options as _options
 from .messages import no_such_option, short, wrong_option
-from .options import engine_parameters
 from .options_file import OptionsFile
 from .types import EngineOptions
 
@@ -80,22 +80,21 @@ def known_options(function: Function) -> Function:
 
 
 def _with_engine_options(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature with each option that ``**engine: Unpack[EngineOptions]`` stands for.
+    """Return the signature with the options that ``**engine: Unpack[EngineOptions]`` stands for.
 
-    They are where ``output`` is.
+    They begin where ``output`` is.
     """
-    parameters = dict(signature.parameters)
-    last = next(reversed(parameters.values()))
-    if last.annotation != "Unpack[EngineOptions]":
+    *own, last = signature.parameters.values()
+    if last.annotation != f"Unpack[{EngineOptions.__name__}]":
         return signature
-    del parameters[last.name]
-    known = {*EngineOptions.__annotations__, *parameters}
-    of_engine = {name: each for name, each in engine_parameters().items() if name in known}
+    named = {each.name for each in own if each.kind is each.KEYWORD_ONLY}
+    named |= EngineOptions.__annotations__.keys()
+    of_engine = {name: each for name, each in _options.parameters().items() if name in named}
     listed: list[inspect.Parameter] = []
-    for name, each in parameters.items():
-        if name == "output":
+    for each in own:
+        if each.name == "output":
             listed += of_engine.values()
-        elif name not in of_engine:
+        elif each.name not in of_engine:
             listed.append(each)
     return signature.replace(parameters=listed)
 

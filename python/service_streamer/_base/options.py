@@ -87,8 +87,8 @@ class Options:
 
     @classmethod
     def of(cls, **given: Any) -> Options:
-        """Return the options of a constructor, of which those of `grouping` become one."""
-        of_grouping = {name: given.pop(name) for name in _GROUPING if name in given}
+        """Return the options that a constructor was given; those of `grouping` become one."""
+        of_grouping = {name: given.pop(name) for name in _OF_GROUPING if name in given}
         return cls(grouping=grouping(**of_grouping), **given)
 
     def for_steps(self) -> Options:
@@ -114,26 +114,15 @@ class Options:
         return self.isolation_budget if self.isolate_errors else None
 
 
-_GROUPING = {
-    name: each.replace(kind=each.KEYWORD_ONLY)
-    for name, each in inspect.signature(grouping).parameters.items()
-}
+_OF_GROUPING = inspect.signature(grouping).parameters
 
 
-def engine_parameters() -> dict[str, inspect.Parameter]:
-    """Return the keyword-only options of all that form batches, in the order of signatures."""
+def parameters() -> dict[str, inspect.Parameter]:
+    """Return the options of all that form batches, in the order of the constructors' signatures."""
     found: dict[str, inspect.Parameter] = {}
-    for field in dataclasses.fields(Options):
-        if field.name == "grouping":
-            found |= _GROUPING
-        elif field.name not in ("batch_size", "max_latency", "worker_timeout"):
-            found[field.name] = inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=field.type,
-            )
-    return found
+    for name, each in inspect.signature(Options).parameters.items():
+        found |= _OF_GROUPING if name == "grouping" else {name: each}
+    return {name: each.replace(kind=each.KEYWORD_ONLY) for name, each in found.items()}
 
 
 def count(name: str, value: Any, least: int = 1) -> int:

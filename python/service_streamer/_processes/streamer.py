@@ -82,11 +82,8 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        max_latency: as for `ThreadedStreamer`, and so are ``policy``, ``ageing``, ``key``,
-            ``weight``, ``max_weight``, ``padded``, ``strict_weight``, ``bucket``, ``max_queue``,
-            ``tenants``, ``max_queue_per_tenant``, ``overflow``, ``slo``, ``output``,
-            ``isolate_errors`` and ``isolation_budget``. ``key`` and ``weight`` run in the process
-            of the caller.
+        max_latency: as for `ThreadedStreamer`, and so are the options from ``policy`` to
+            ``isolation_budget``. ``key`` and ``weight`` run in the process of the caller.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
             and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a

@@ -69,7 +69,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             It is pickled by ``ray.cloudpickle``: what is in the main module travels with it, other
             modules must be importable on the nodes. A `StepModel` is not accepted.
         batch_size: most items per batch.
-        max_latency, worker_timeout: as for `ThreadedStreamer`.
+        max_latency, worker_timeout: as for `ThreadedStreamer`, and so are the options from
+            ``policy`` to ``isolation_budget``. ``key`` and ``weight`` run in the process of the
+            caller.
         replicas: the number of replicas, or the least and the most, such as (1, 8). Between them
             the number follows the time that requests wait for a replica.
         target_queue_time: the mean seconds in the queue above which replicas are added, if
@@ -88,9 +90,6 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         retries: how often a batch runs again after its replica died.
         worker_hang_timeout: most seconds that a replica may take for one batch; then it is killed
             and replaced. None: no limit.
-        policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, tenants,
-            max_queue_per_tenant, overflow, slo, output, isolate_errors, isolation_budget: as for
-            `ThreadedStreamer`. ``key`` and ``weight`` run in the process of the caller.
         options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:

@@ -1,9 +1,7 @@
 """Type parameters at run time, and the types of options. tests/typing has what checkers see."""
 
 import inspect
-import re
 import typing
-from pathlib import Path
 
 import pytest
 from waits import LONG
@@ -24,7 +22,6 @@ from service_streamer._base.types import ProcessesOptions, RayOptions, ThreadedO
 pytestmark = pytest.mark.every_python
 
 T = typing.TypeVar("T")
-SIGNATURES = Path(__file__).parent / "signatures.txt"
 CLASSES = [ThreadedStreamer, Streamer, RedisStreamer, RayStreamer, ManagedModel, StepModel, Future]
 
 
@@ -88,12 +85,40 @@ def test_each_option_has_a_type(cls, options):
     assert {each.name: each.annotation for each in parameters if each.name in declared} == declared
 
 
-@pytest.mark.parametrize("cls", [ThreadedStreamer, Streamer, RayStreamer])
-def test_a_signature_lists_each_option_in_its_place(cls):
-    sections = re.findall(r"^(\w+)\n((?:    .*\n)+)", SIGNATURES.read_text(), re.MULTILINE)
-    shown = [
-        f"{each.name}: {each.annotation}"
-        + ("" if each.default is each.empty else f" = {each.default!r}")
-        for each in inspect.signature(cls).parameters.values()
-    ]
-    assert shown == [line.strip() for line in dict(sections)[cls.__name__].splitlines()]
+# Of all that form batches: in the order of the signatures, with the defaults.
+OF_BATCHES = {
+    "policy": "adaptive",
+    "ageing": None,
+    "key": None,
+    "weight": None,
+    "max_weight": None,
+    "padded": False,
+    "strict_weight": False,
+    "bucket": None,
+    "max_queue": None,
+    "tenants": None,
+    "max_queue_per_tenant": None,
+    "overflow": "block",
+    "slo": None,
+    "output": "items",
+    "copy_outputs": True,
+    "isolate_errors": True,
+    "isolation_budget": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("cls", "before", "without"),
+    [
+        (ThreadedStreamer, "worker_timeout", ()),
+        (Streamer, "worker_timeout", ("copy_outputs",)),
+        (RayStreamer, "worker_hang_timeout", ("copy_outputs",)),
+    ],
+)
+def test_a_signature_lists_the_options_of_batches(cls, before, without):
+    shown = inspect.signature(cls).parameters
+    at = [*shown].index(before) + 1
+    expected = [(name, OF_BATCHES[name]) for name in OF_BATCHES if name not in without]
+    listed = [(each.name, each.default) for each in shown.values()]
+    assert listed[at : at + len(expected)] == expected
+    assert all(each.kind is not each.VAR_KEYWORD for each in shown.values())
