@@ -14,7 +14,7 @@ from .._models.model import Model, check_model, makes_steps
 from .._models.native import NativeSource
 from .._pipeline.kinds import kind_for
 from .._processes.streamer import Streamer
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer, view_of
 from ._sharing.worker import MOST_ITEMS
 from ._signature import specs_of
 from ._tensor_spec import TensorSpec, check_specs
@@ -199,10 +199,11 @@ class ModelSpec:
                             f"not {streamer!r}")  # fmt: skip
         try:
             note(streamer)
-            if streamer._needs_ready_worker:
+            view = view_of(streamer)
+            if view.needs_worker:
                 streamer.wait_ready()
             if not self.in_processes:
-                step = streamer._options.batch_size
+                step = view.options.batch_size
                 for start in range(0, len(self._warmup), step):
                     streamer.submit(self._warmup[start : start + step]).result()
         except BaseException:

@@ -22,7 +22,7 @@ from torch_examples import marks as torch_marks
 from service_streamer import RedisWorker
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("hub", "metrics", "otel", "server", "torch", "web")
+PACKAGES = ("extend", "hub", "metrics", "otel", "server", "torch", "web")
 REFERENCE = re.compile(r"<!-- reference: (\w+) ([\w. ]+) -->")
 
 

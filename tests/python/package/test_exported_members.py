@@ -30,6 +30,23 @@ def test_all_is_sorted_and_complete():
     assert found == set(names) - {"__version__"}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("NativeModel", "write from service_streamer.torch import NativeModel"),
+        ("ModelHub", "write from service_streamer.hub import ModelHub"),
+        ("TensorSpec", "service_streamer.hub import TensorSpec or from service_streamer.torch"),
+        ("NoSuchName", "cannot import name 'NoSuchName' from 'service_streamer'"),
+    ],
+)
+def test_an_import_of_what_another_package_has_says_where_it_is(name, text):
+    before = dir(service_streamer)
+    with pytest.raises(ImportError, match=text):
+        exec(f"from service_streamer import {name}", {})
+    assert dir(service_streamer) == before
+    assert not hasattr(service_streamer, "no_such_name")
+
+
 def test_what_is_exported():
     assert set(service_streamer.__all__) == {
         "AlreadyRecording",
