@@ -31,8 +31,9 @@ from service_streamer import Streamer, ThreadedStreamer
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Ray tells its makers nothing about the tests.
+# Ray and ONNX Runtime tell their makers nothing about the tests.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 # No example may be refused for the time that it took: a machine that tests may be busy.
 hypothesis.settings.register_profile(

@@ -276,7 +276,7 @@ def python_package() -> Drawing:
         ("app", "many models", "hub"),
         ("app", "the wall", "extend"),
         ("model", "streamers of others", "_pipeline · _redis · _ray"),
-        ("model", "streamers", "_threads · _processes"),
+        ("model", "streamers, ONNX files", "_threads · _processes · onnx"),
         ("model", "native models", "torch"),
         ("model", "models", "_models"),
         ("engine", "what all streamers share", "_streamers"),

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from .grouping import Grouping, grouping
 from .messages import see, warn, wrong_option
-from .types import Output, Overflow, Policy
+from .types import EngineOptions, Output, Overflow, Policy
 
 POLICIES = get_args(Policy)
 OVERFLOWS = get_args(Overflow)
@@ -31,7 +31,7 @@ _MEMORY = re.compile(r"([0-9.]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The settings of one streamer. The fields have the order of the constructors' signatures.
+    """The settings of one streamer.
 
     Raises:
         ValueError: a value is invalid. The message names the field and the value.
@@ -49,12 +49,10 @@ class Options:
     """seconds after which `predict` raises RequestTimeout; None: no limit"""
     policy: Policy = "adaptive"
     """when a batch goes to a worker: one of POLICIES"""
-    ageing: float | None = None
-    """seconds of waiting after which a request counts as one priority higher; None: never"""
-    grouping: Grouping | None = None
-    """which items may share a batch; None: all"""
     max_queue: int | None = None
     """most items in the queue; None: 1024 batches"""
+    ageing: float | None = None
+    """seconds of waiting after which a request counts as one priority higher; None: never"""
     tenants: Mapping[str, float] | None = None
     """the shares of tenants, "*": of all others; None: each has share 1"""
     max_queue_per_tenant: int | None = None
@@ -67,6 +65,8 @@ class Options:
     """the result of a request: one of OUTPUTS"""
     copy_outputs: bool = True
     """copy arrays and tensors that the model returns and keeps, if it runs in this process"""
+    grouping: Grouping | None = None
+    """which items may share a batch; None: all"""
     isolate_errors: bool = True
     """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8
@@ -94,12 +94,6 @@ class Options:
         flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
 
-    @classmethod
-    def of(cls, **given: Any) -> Options:
-        """Return the options that a constructor was given; those of `grouping` become one."""
-        of_grouping = {name: given.pop(name) for name in _OF_GROUPING if name in given}
-        return cls(grouping=grouping(**of_grouping), **given)
-
     def for_steps(self) -> Options:
         """Return the options of the engine of a `StepModel`: its batches have one item.
 
@@ -126,12 +120,19 @@ class Options:
 _OF_GROUPING = inspect.signature(grouping).parameters
 
 
+def options_of(**given: Any) -> Options:
+    """Return the options that a constructor was given; those of `grouping` become one."""
+    of_grouping = {name: given.pop(name) for name in _OF_GROUPING if name in given}
+    return Options(grouping=grouping(**of_grouping), **given)
+
+
 def parameters() -> dict[str, inspect.Parameter]:
-    """Return the options of all that form batches, in the order of the constructors' signatures."""
-    found: dict[str, inspect.Parameter] = {}
-    for name, each in inspect.signature(Options).parameters.items():
-        found |= _OF_GROUPING if name == "grouping" else {name: each}
-    return {name: each.replace(kind=each.KEYWORD_ONLY) for name, each in found.items()}
+    """Return the options of all that form batches, keyword-only and in the order of signatures."""
+    known = {**inspect.signature(Options).parameters, **_OF_GROUPING}
+    order = [*EngineOptions.__annotations__]
+    after = order.index("slo") + 1
+    order[after:after] = ["output", "copy_outputs"]
+    return {name: known[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in order}
 
 
 def count(name: str, value: Any, least: int = 1) -> int:

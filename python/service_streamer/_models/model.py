@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_origin
 
 from .._base.errors import SerializationError
+from .._base.loadable import loadables
 from .._base.messages import made_by_user, see, short, warn, wrong_option
 from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
@@ -47,6 +48,8 @@ class Model:
             predict = managed.predict
         else:
             predict = self.source
+        for part in loadables(predict):
+            part.load()
         predict = whole(predict)
         for start in range(0, len(self.warmup), batch_size):
             predict(list(self.warmup[start : start + batch_size]))

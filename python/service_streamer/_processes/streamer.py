@@ -10,7 +10,7 @@ from .._base.errors import RequestTimeout
 from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
-from .._base.options import Options
+from .._base.options import Options, options_of
 from .._base.types import (
     Affinity,
     EngineOptions,
@@ -240,7 +240,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         **engine: Unpack[EngineOptions],
     ) -> None:
         unguarded.check()
-        settings = Options.of(
+        settings = options_of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,

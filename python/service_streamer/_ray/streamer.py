@@ -10,7 +10,7 @@ from .._base.errors import StreamerError
 from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
-from .._base.options import Options
+from .._base.options import Options, options_of
 from .._base.types import (
     EngineOptions,
     FilePath,
@@ -181,7 +181,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         options: FilePath | None = None,
         **engine: Unpack[EngineOptions],
     ) -> None:
-        of_engine = Options.of(
+        of_engine = options_of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,

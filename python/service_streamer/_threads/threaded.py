@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from .._base.loadable import loadables
 from .._base.messages import wrong_option
 from .._base.option_names import REQUIRED, known_options
-from .._base.options import Options, count, warn_of_long_latency
+from .._base.options import Options, count, options_of, warn_of_long_latency
 from .._base.types import (
     Collate,
     EngineOptions,
@@ -34,7 +35,7 @@ from .._models.model import (
     warn_of_single_items,
 )
 from .._models.native import NativeSource
-from .._placement.cores import complaint
+from .._placement.cores import complaint, remedy_of
 from .._streamers.streamer import BaseStreamer
 from .native import NativeWorkers, advice
 from .worker import Workers
@@ -241,7 +242,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
                     "key is given twice, for the model and for the streamer: leave one out"
                 )
             engine["key"] = model.key
-        settings = Options.of(
+        settings = options_of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
@@ -258,6 +259,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
                     f"worker_num={worker_num}: a native model has its own, give them to the model"
                 )
             model.check_batch_size(settings.batch_size)
+        for part in loadables(model):
+            part.load(self._worker_num)
         super().__init__(settings, self._make_backend(settings))
 
     @property
@@ -278,9 +281,11 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
-        of_threads = (advice if self.is_native else complaint)(
-            stats.workers, stats.intra_op_threads
-        )
+        if self.is_native:
+            of_threads = advice(stats.workers, stats.intra_op_threads)
+        else:
+            remedy = remedy_of(self._predict_function)
+            of_threads = complaint(stats.workers, stats.intra_op_threads, remedy)
         if of_threads is not None:
             text = f"{text}\n\n{of_threads}"
         return super()._explanation(text, name, stats)

@@ -40,7 +40,8 @@ class ModelThreads(EngineThreads):
     def start(self) -> None:
         if not self._threads:
             self._intra_op_threads = _cores.cpu_threads(self._model)
-            _cores.warn(self._name, self._count, self._intra_op_threads)
+            remedy = _cores.remedy_of(self._model)
+            _cores.warn(self._name, self._count, self._intra_op_threads, remedy)
         super().start()
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:

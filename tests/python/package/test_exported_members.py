@@ -1,6 +1,7 @@
 """What the package exports, and that the stub of the C++ module tells the truth."""
 
 import ast
+import importlib
 import importlib.metadata
 import inspect
 import types
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import service_streamer
-import service_streamer.torch
 from service_streamer import _core
 
 PACKAGE = Path(service_streamer.__file__).parent
@@ -115,14 +115,16 @@ def test_modules_are_documented(name):
     assert inspect.getdoc(getattr(service_streamer, name))
 
 
-def test_native_models_are_exported_sorted_and_documented(child):
-    names = service_streamer.torch.__all__
-    assert names == sorted(names)
-    for name in names:
-        member = getattr(service_streamer.torch, name)
+@pytest.mark.parametrize("package", ["service_streamer.onnx", "service_streamer.torch"])
+def test_models_of_files_are_exported_sorted_and_documented(child, package):
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(module.__all__)
+    for name in module.__all__:
+        member = getattr(module, name)
         assert inspect.getdoc(member), name
-        assert member.__module__ == "service_streamer.torch"
-    child("import sys, service_streamer.torch; assert 'torch' not in sys.modules")
+        assert member.__module__ == package
+    heavy = {"numpy", "onnxruntime", "torch"}
+    child(f"import sys, {package}; assert not {heavy} & sys.modules.keys()")
 
 
 def test_importing_configures_no_logging(child):

@@ -201,6 +201,7 @@ ROOMS = {
     "_from_core": {"_core", "_base", "_waiting", "_engine", "_processes"},
     "_torch": set(),
     "torch": {"_core", "_base", "_engine", "_placement", "_models", "_torch"},
+    "onnx": {"_base", "_waiting", "_engine", "_placement", "torch"},
     "_threads": {
         "_core",
         "_base",
@@ -239,6 +240,7 @@ ROOMS = {
         "_models",
         "_processes",
         "torch",
+        "onnx",
         "_threads",
         "_pipeline",
         "extend",
@@ -536,7 +538,7 @@ def test_cpp_calls_python_by_one_module():
 
 # What an application must not pay for by importing the package: third parties and slow modules of
 # the standard library. They are imported where they are first needed.
-HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "rich"]
+HEAVY = ["asyncio", "gevent", "numpy", "onnxruntime", "torch", "flask", "fastapi", "redis", "rich"]
 HEAVY += ["opentelemetry", "optuna", "prometheus_client", "starlette", "tqdm", "uvicorn"]
 HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
