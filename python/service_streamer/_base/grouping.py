@@ -196,12 +196,12 @@ def _weight(name: str, value: Any) -> float:
 
 
 def grouping(
-    key: KeyFunction | str | None,
-    weight: WeightFunction | str | None,
-    max_weight: float | None,
-    padded: bool,
-    strict_weight: bool,
-    bucket: Sequence[float] | None,
+    key: KeyFunction | str | None = None,
+    weight: WeightFunction | str | None = None,
+    max_weight: float | None = None,
+    padded: bool = False,
+    strict_weight: bool = False,
+    bucket: Sequence[float] | None = None,
 ) -> Grouping | None:
     """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
     if weight is None and max_weight is not None:

@@ -8,8 +8,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
+from . import options as _options
 from .messages import no_such_option, short, wrong_option
 from .options_file import OptionsFile
+from .types import EngineOptions
 
 _logger = logging.getLogger("service_streamer")
 
@@ -38,14 +40,15 @@ def known_options(function: Function) -> Function:
     It reads the file that the call gives as ``options``. The call wins over the file. The error of
     an unknown option has the remedy.
     """
-    code, signature = function.__code__, inspect.signature(function)
+    signature = _with_engine_options(inspect.signature(function))
     parameters = signature.parameters
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = tuple(name for name, each in parameters.items() if each.kind not in variable)
     own = names[names[0] in ("self", "cls") :]
     sized = "batch_size" in own and parameters["batch_size"].default is REQUIRED
     in_files = own[1:] if sized else own  # without the model
     in_files = tuple(name for name in in_files if name != "options")
-    takes_all = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
     def check(options: Mapping[str, Any], known: Collection[str], args: tuple[Any, ...]) -> None:
         for name, value in options.items():
@@ -74,6 +77,26 @@ def known_options(function: Function) -> Function:
     public = [each for name, each in parameters.items() if name[0] != "_"]
     checked.__signature__ = signature.replace(parameters=public)  # type: ignore[attr-defined]
     return cast(Function, checked)
+
+
+def _with_engine_options(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature with the options that ``**engine: Unpack[EngineOptions]`` stands for.
+
+    They begin where ``output`` is.
+    """
+    *own, last = signature.parameters.values()
+    if last.annotation != f"Unpack[{EngineOptions.__name__}]":
+        return signature
+    named = {each.name for each in own if each.kind is each.KEYWORD_ONLY}
+    named |= EngineOptions.__annotations__.keys()
+    of_engine = {name: each for name, each in _options.parameters().items() if name in named}
+    listed: list[inspect.Parameter] = []
+    for each in own:
+        if each.name == "output":
+            listed += of_engine.values()
+        elif each.name not in of_engine:
+            listed.append(each)
+    return signature.replace(parameters=listed)
 
 
 def fitting(file: OptionsFile, known: Collection[str], owner: str) -> OptionsFile:

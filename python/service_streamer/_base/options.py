@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 import numbers
 import operator
@@ -12,9 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from .grouping import Grouping
+from .grouping import Grouping, grouping
 from .messages import see, warn, wrong_option
-from .types import Output, Overflow, Policy
+from .types import EngineOptions, Output, Overflow, Policy
 
 POLICIES = get_args(Policy)
 OVERFLOWS = get_args(Overflow)
@@ -114,6 +115,24 @@ class Options:
     def budget(self) -> float | None:
         """The `isolation_budget`. None: errors are not isolated."""
         return self.isolation_budget if self.isolate_errors else None
+
+
+_OF_GROUPING = inspect.signature(grouping).parameters
+
+
+def options_of(**given: Any) -> Options:
+    """Return the options that a constructor was given; those of `grouping` become one."""
+    of_grouping = {name: given.pop(name) for name in _OF_GROUPING if name in given}
+    return Options(grouping=grouping(**of_grouping), **given)
+
+
+def parameters() -> dict[str, inspect.Parameter]:
+    """Return the options of all that form batches, keyword-only and in the order of signatures."""
+    known = {**inspect.signature(Options).parameters, **_OF_GROUPING}
+    order = [*EngineOptions.__annotations__]
+    after = order.index("slo") + 1
+    order[after:after] = ["output", "copy_outputs"]
+    return {name: known[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in order}
 
 
 def count(name: str, value: Any, least: int = 1) -> int:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .._base import options as _options
 from .._base.errors import RequestTimeout
-from .._base.grouping import KeyFunction, WeightFunction, client_grouping, grouping
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
-from .._base.options import Options
+from .._base.options import Options, options_of
 from .._base.types import (
     Affinity,
+    EngineOptions,
     FilePath,
     Generate,
     Item,
@@ -21,7 +22,6 @@ from .._base.types import (
     Overflow,
     P,
     Piece,
-    Policy,
     Predict,
     Predicting,
     ProcessesOptions,
@@ -82,11 +82,8 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             modules named by ``set_forkserver_preload``, except the main module.
         worker_timeout: seconds after which `predict` and `apredict` raise `RequestTimeout`. None:
             no limit.
-        max_latency: as for `ThreadedStreamer`, and so are ``policy``, ``ageing``, ``key``,
-            ``weight``, ``max_weight``, ``padded``, ``strict_weight``, ``bucket``, ``max_queue``,
-            ``tenants``, ``max_queue_per_tenant``, ``overflow``, ``slo``, ``output``,
-            ``isolate_errors`` and ``isolation_budget``. ``key`` and ``weight`` run in the process
-            of the caller.
+        max_latency: as for `ThreadedStreamer`, and so are the options from ``policy`` to
+            ``isolation_budget``. ``key`` and ``weight`` run in the process of the caller.
         retries: how often a batch runs again after its worker died.
         worker_hang_timeout: most seconds that a worker may take for one batch; then it is killed
             and replaced. None: no limit. Loading a model is not limited: call `wait_ready` with a
@@ -230,22 +227,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         mp_start_method: StartMethod = "spawn",
         worker_timeout: float | None = 20,
         *,
-        policy: Policy = "adaptive",
-        ageing: float | None = None,
-        key: KeyFunction | str | None = None,
-        weight: WeightFunction | str | None = None,
-        max_weight: float | None = None,
-        padded: bool = False,
-        strict_weight: bool = False,
-        bucket: Sequence[float] | None = None,
-        max_queue: int | None = None,
-        tenants: Mapping[str, float] | None = None,
-        max_queue_per_tenant: int | None = None,
-        overflow: Overflow = "block",
-        slo: float | None = None,
         output: Output = "items",
-        isolate_errors: bool = True,
-        isolation_budget: float = 8,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
         warmup: Sequence[Any] | None = None,
@@ -255,23 +237,15 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         threads_per_worker: int | None = None,
         options: FilePath | None = None,
         _placement: Placement | None = None,
+        **engine: Unpack[EngineOptions],
     ) -> None:
         unguarded.check()
-        settings = Options(
+        settings = options_of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
-            policy=policy,
-            ageing=ageing,
-            grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
-            max_queue=max_queue,
-            tenants=tenants,
-            max_queue_per_tenant=max_queue_per_tenant,
-            overflow=overflow,
-            slo=slo,
             output=output,
-            isolate_errors=isolate_errors,
-            isolation_budget=isolation_budget,
+            **engine,
         )
         _options.warn_of_long_latency(settings.max_latency)
         process_options = ProcessOptions(

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .._base import options as _options
 from .._base.errors import StreamerError
-from .._base.grouping import KeyFunction, WeightFunction, client_grouping, grouping
+from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
-from .._base.options import Options
+from .._base.options import Options, options_of
 from .._base.types import (
+    EngineOptions,
     FilePath,
     Item,
     Output,
     Overflow,
     Piece,
-    Policy,
     Predict,
     Predicting,
     R,
@@ -69,7 +69,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             It is pickled by ``ray.cloudpickle``: what is in the main module travels with it, other
             modules must be importable on the nodes. A `StepModel` is not accepted.
         batch_size: most items per batch.
-        max_latency, worker_timeout: as for `ThreadedStreamer`.
+        max_latency, worker_timeout: as for `ThreadedStreamer`, and so are the options from
+            ``policy`` to ``isolation_budget``. ``key`` and ``weight`` run in the process of the
+            caller.
         replicas: the number of replicas, or the least and the most, such as (1, 8). Between them
             the number follows the time that requests wait for a replica.
         target_queue_time: the mean seconds in the queue above which replicas are added, if
@@ -88,9 +90,6 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         retries: how often a batch runs again after its replica died.
         worker_hang_timeout: most seconds that a replica may take for one batch; then it is killed
             and replaced. None: no limit.
-        policy, ageing, key, weight, max_weight, padded, strict_weight, bucket, max_queue, tenants,
-            max_queue_per_tenant, overflow, slo, output, isolate_errors, isolation_budget: as for
-            `ThreadedStreamer`. ``key`` and ``weight`` run in the process of the caller.
         options: a TOML file with more of these options, as for `ThreadedStreamer`.
 
     Raises:
@@ -178,39 +177,16 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         warmup: Sequence[Any] | None = None,
         retries: int = 1,
         worker_hang_timeout: float | None = None,
-        policy: Policy = "adaptive",
-        ageing: float | None = None,
-        key: KeyFunction | str | None = None,
-        weight: WeightFunction | str | None = None,
-        max_weight: float | None = None,
-        padded: bool = False,
-        strict_weight: bool = False,
-        bucket: Sequence[float] | None = None,
-        max_queue: int | None = None,
-        tenants: Mapping[str, float] | None = None,
-        max_queue_per_tenant: int | None = None,
-        overflow: Overflow = "block",
-        slo: float | None = None,
         output: Output = "items",
-        isolate_errors: bool = True,
-        isolation_budget: float = 8,
         options: FilePath | None = None,
+        **engine: Unpack[EngineOptions],
     ) -> None:
-        of_engine = Options(
+        of_engine = options_of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
-            policy=policy,
-            ageing=ageing,
-            grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
-            max_queue=max_queue,
-            tenants=tenants,
-            max_queue_per_tenant=max_queue_per_tenant,
-            overflow=overflow,
-            slo=slo,
             output=output,
-            isolate_errors=isolate_errors,
-            isolation_budget=isolation_budget,
+            **engine,
         )
         _options.warn_of_long_latency(of_engine.max_latency)
         settings = RaySettings(
@@ -234,8 +210,8 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
 
         cluster.connect(ray_address)
         shown = f"{type(self).__name__}({model.name})"
-        if overflow == "block" and max_queue is not None:
-            window = max_queue + of_engine.batch_size * settings.most
+        if of_engine.overflow == "block" and of_engine.max_queue is not None:
+            window = of_engine.max_queue + of_engine.batch_size * settings.most
         else:  # the owner refuses what is too much
             window = MAX_QUEUE
         self._open(of_engine, starting.start(model, of_engine, settings), shown, True, window)

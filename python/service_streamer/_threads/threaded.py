@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .._base.grouping import KeyFunction, WeightFunction, grouping
 from .._base.loadable import loadables
 from .._base.messages import wrong_option
 from .._base.option_names import REQUIRED, known_options
-from .._base.options import Options, count, warn_of_long_latency
+from .._base.options import Options, count, options_of, warn_of_long_latency
 from .._base.types import (
     Collate,
+    EngineOptions,
     FilePath,
     Generate,
     Item,
     Output,
-    Overflow,
     P,
     Piece,
-    Policy,
     Predict,
     R,
     Result,
@@ -204,27 +202,13 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         max_latency: float = 0.1,
         worker_timeout: float | None = 20,
         *,
-        policy: Policy = "adaptive",
-        ageing: float | None = None,
-        key: KeyFunction | str | None = None,
-        weight: WeightFunction | str | None = None,
-        max_weight: float | None = None,
-        padded: bool = False,
-        strict_weight: bool = False,
-        bucket: Sequence[float] | None = None,
-        max_queue: int | None = None,
-        tenants: Mapping[str, float] | None = None,
-        max_queue_per_tenant: int | None = None,
-        overflow: Overflow = "block",
-        slo: float | None = None,
         output: Output = "items",
         copy_outputs: bool = True,
-        isolate_errors: bool = True,
-        isolation_budget: float = 8,
         collate: Collate | None = None,
         device: str | None = None,
         worker_num: int = 1,
         options: FilePath | None = None,
+        **engine: Unpack[EngineOptions],
     ) -> None:
         if is_managed(predict_function):
             name = name_of(predict_function)
@@ -253,27 +237,18 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
                 f"worker_num={worker_num}: one thread runs a StepModel, so leave it out"
             )
         if isinstance(model, NativeSource) and model.key is not None:
-            if key is not None:
+            if engine.get("key") is not None:
                 raise wrong_option(
                     "key is given twice, for the model and for the streamer: leave one out"
                 )
-            key = model.key
-        settings = Options(
+            engine["key"] = model.key
+        settings = options_of(
             batch_size=batch_size,
             max_latency=max_latency,
             worker_timeout=worker_timeout,
-            policy=policy,
-            ageing=ageing,
-            grouping=grouping(key, weight, max_weight, padded, strict_weight, bucket),
-            max_queue=max_queue,
-            tenants=tenants,
-            max_queue_per_tenant=max_queue_per_tenant,
-            overflow=overflow,
-            slo=slo,
             output=output,
             copy_outputs=copy_outputs,
-            isolate_errors=isolate_errors,
-            isolation_budget=isolation_budget,
+            **engine,
         )
         warn_of_long_latency(settings.max_latency)
         if not isinstance(model, NativeSource):

@@ -81,3 +81,44 @@ def test_each_option_has_a_type(cls, options):
     named = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
     named = {name for name in named if not name.startswith("_")}
     assert named - {"output", "options"} == options.__annotations__.keys()
+    declared = {name: each.__forward_arg__ for name, each in options.__annotations__.items()}
+    assert {each.name: each.annotation for each in parameters if each.name in declared} == declared
+
+
+# Of all that form batches: in the order of the signatures, with the defaults.
+OF_BATCHES = {
+    "policy": "adaptive",
+    "ageing": None,
+    "key": None,
+    "weight": None,
+    "max_weight": None,
+    "padded": False,
+    "strict_weight": False,
+    "bucket": None,
+    "max_queue": None,
+    "tenants": None,
+    "max_queue_per_tenant": None,
+    "overflow": "block",
+    "slo": None,
+    "output": "items",
+    "copy_outputs": True,
+    "isolate_errors": True,
+    "isolation_budget": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("cls", "before", "without"),
+    [
+        (ThreadedStreamer, "worker_timeout", ()),
+        (Streamer, "worker_timeout", ("copy_outputs",)),
+        (RayStreamer, "worker_hang_timeout", ("copy_outputs",)),
+    ],
+)
+def test_a_signature_lists_the_options_of_batches(cls, before, without):
+    shown = inspect.signature(cls).parameters
+    at = [*shown].index(before) + 1
+    expected = [(name, OF_BATCHES[name]) for name in OF_BATCHES if name not in without]
+    listed = [(each.name, each.default) for each in shown.values()]
+    assert listed[at : at + len(expected)] == expected
+    assert all(each.kind is not each.VAR_KEYWORD for each in shown.values())
