@@ -126,7 +126,7 @@ main-python:
 # What has changed since the branch left main.
 changed = $$($(bin)/python tests/tools/changed.py $(1))
 
-quick: $(VENV)/.lint-tools  ## lint and the fast tests of what has changed; TESTS=tests/python for all
+quick: $(VENV)/.lint-tools  ## lint and the fast tests beside what has changed, a minute without a build; TESTS=tests/python: all
 	@$(side_by_side) install lint-changed changed-cpp
 	@tests="$(or $(TESTS),$(call changed,py-tests))"; test -z "$$tests" || \
 	  $(pytest) -m "not (slow or endurance or over_ray or over_redis or torch)" $(ARGS) $$tests || test $$? = 5  # none is fast

@@ -7,11 +7,17 @@ is, with the theme and the reference in it.
 import html
 import importlib
 import inspect
+import json
 import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import service_streamer
+
+MODELS = {"predict_function", "predict_function_or_model", "model_class", "model"}
+"""parameters that are no options"""
 
 LOADED = {"audio", "embed", "iframe", "img", "link", "script", "source", "video"}
 """the tags that make a browser load something; a link that a reader follows is none"""
@@ -91,6 +97,18 @@ def wrong_signatures(text: str) -> list[str]:
     return found
 
 
+def missing_entries(site: Path) -> list[str]:
+    """The options that the search does not find by their names: they are in no table of options."""
+    _, _, text = (site / "_static/entries.js").read_text().partition("=")
+    found = {entry["name"] for entry in json.loads(text.rstrip(";\n"))}
+    options = {
+        name
+        for kind in ("ThreadedStreamer", "Streamer", "RedisStreamer", "RedisWorker", "RayStreamer")
+        for name in inspect.signature(getattr(service_streamer, kind)).parameters
+    }
+    return sorted(options - found - MODELS)
+
+
 def faults(site: Path) -> list[str]:
     """What is wrong, a line each."""
     texts = {path: path.read_text() for path in sorted(site.rglob("*.html"))}
@@ -122,6 +140,7 @@ def faults(site: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = faults(Path(sys.argv[1]).resolve())
+    site = Path(sys.argv[1]).resolve()
+    found = faults(site) + [f"the search has no option {name}" for name in missing_entries(site)]
     print("\n".join(found) if found else f"{sys.argv[1]}/index.html")
     sys.exit(1 if found else 0)
