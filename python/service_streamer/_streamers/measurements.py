@@ -70,6 +70,11 @@ def kind_of(streamer: BaseStreamer) -> Kind:
     return streamer._kind
 
 
+def lasting(streamer: BaseStreamer) -> BaseStreamer:
+    """Return the streamer that a monitor refers to weakly: an object's own for a bound method."""
+    return streamer._lasting
+
+
 def is_open(streamer: BaseStreamer) -> bool:
     """Return False once the streamer has no more requests."""
     if streamer._state is not LifeCycle.CLOSING:

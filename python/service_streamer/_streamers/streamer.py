@@ -279,6 +279,11 @@ class BaseStreamer(Requests[Item, Result, Piece]):
             backend.join(0.0)
         self._state = LifeCycle.CLOSED
 
+    @property
+    def _lasting(self) -> BaseStreamer:
+        """The streamer to refer to weakly, if this object lasts only as long as an expression."""
+        return self
+
     def _backend_in_child(self) -> Backend:
         """Return the backend that replaces the parent's in a forked child."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from .._engine import lifecycle
 from .._engine.backend import make_engine, weakly
 from .._engine.future import Future
 from .._models.model import name_of, whole
-from .._models.serving import is_logged, serve
+from .._models.serving import OfBatch, Predict, is_logged, serve
 from .._placement import cores as _cores
 from .._waiting import threads
 from .._waiting.timeouts import countdown
@@ -40,7 +40,13 @@ class EngineThreads:
     _intra_op_threads: int | None = None
     """of each, once they have started"""
 
-    def __init__(self, options: Options, count: int, future_type: type[Future] = Future) -> None:
+    def __init__(
+        self,
+        options: Options,
+        count: int,
+        future_type: type[Future] = Future,
+        ended_early: Callable[[], None] | None = None,
+    ) -> None:
         self._count = count
         self._mode = torch_mode()
         self._threads: list[threads.NativeThread] = []  # none before the first request
@@ -50,6 +56,7 @@ class EngineThreads:
             future_type=future_type,
             start=weakly(self._start_workers),
             start_timer=weakly(self._start_timer),
+            ended_early=ended_early,
         )
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         lifecycle.watch_backend(self)
@@ -152,13 +159,25 @@ def work(
     """Run batches until the engine is closed. `budget` and `name` are those of `serve`."""
     with only_thread_of(engine):
         while (unfinished := engine.run_batches(predict, is_logged)) is not None:
-            try:
-                serve(*unfinished, predict, budget, name)
-            except BaseException as error:  # from a logging handler, or for lack of memory
-                _report(error, name)
-                # A log handler may keep the traceback, whose frames keep the batch alive.
-                traceback.clear_frames(error.__traceback__)
+            answer(*unfinished, predict, budget, name)
             del unfinished  # requests that are still unanswered end with WorkerLost
+
+
+def answer(
+    batch: _core.Batch,
+    raised: BaseException | None,
+    refused: BaseException | None,
+    predict: Predict | OfBatch,
+    budget: float | None,
+    name: str,
+) -> None:
+    """Do what `serve` does, and log what it raises."""
+    try:
+        serve(batch, raised, refused, predict, budget, name)
+    except BaseException as error:  # from a logging handler, or for lack of memory
+        _report(error, name)
+        # A log handler may keep the traceback, whose frames keep the batch alive.
+        traceback.clear_frames(error.__traceback__)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.messages import missing_package, wrong_option
+from .._streamers.measurements import lasting
 from .._streamers.streamer import BaseStreamer
 from ..hub import ModelHandle, ModelHub
 
@@ -76,6 +77,7 @@ def register(
     if isinstance(streamer, ModelHub):
         streamer._loader.check_open()
     else:
+        streamer = lasting(streamer)
         streamer._check_open()
     PROCESS.open_directory()
     collector_of(registry).add(streamer, name)

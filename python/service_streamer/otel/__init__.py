@@ -15,6 +15,7 @@ from typing import Any
 
 from .._base.messages import missing_package, wrong_option
 from .._core import __version__
+from .._streamers.measurements import lasting
 from .._streamers.streamer import BaseStreamer
 from .._streamers.tracing import Tracing
 from ..hub import ModelHandle, ModelHub
@@ -126,6 +127,7 @@ def instrument(
             about = {"streamer": of_hub.name}
             _logger.warning("%r is already instrumented", streamer, extra=about)
         return Instrumentation(streamer, of_hub)
+    streamer = lasting(streamer)
     streamer._check_open()
     shown = streamer._name() if name is None else name
     if (tracing := streamer._tracing) is not None:
