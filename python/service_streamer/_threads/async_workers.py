@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
 from .. import _core
-from .._base.errors import WorkerLost
+from .._base.errors import StreamerError, WorkerLost
 from .._base.messages import see
 from .._base.model_errors import NotRun
 from .._base.options import Options
@@ -48,6 +48,12 @@ class AsyncWorkers(EngineThreads):
         context: contextvars.Context,
     ) -> None:
         self._name = name_of(predict)
+        if threads.is_patched("threading") or threads.is_patched("select"):
+            text = (
+                f"{self._name} is async, and cannot run in a process that gevent has patched, "
+                "where asyncio waits for ever: use an ordinary function"
+            )
+            raise StreamerError(see(text, "an-async-model-under-gevent"))
         self._budget = options.budget
         self._in_loop = _LoopModel(predict, self._name, context)
         self._ended: list[None] = []
@@ -256,6 +262,11 @@ class _LoopModel(OfBatch):
         except BaseException as error:
             run.error = error
 
+    def _stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self._post(asyncio.get_running_loop().stop)
+
     def _tell(self, waited: float) -> None:
         text = (
             f"async def {self._name}() blocked its event loop, so another batch began "
@@ -277,10 +288,9 @@ class _LoopModel(OfBatch):
 
     def stop(self) -> None:
         """Let `run` return. May be called again."""
-        self._stopped = True
         if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed
-                self.loop.call_soon_threadsafe(self.loop.stop)
+                self._post(self._stop)
 
 
 async def _end_tasks() -> None:

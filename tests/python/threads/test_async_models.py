@@ -116,10 +116,10 @@ def test_so_many_batches_run_at_the_same_time(make, gate, options, most):
 # ------------------------------------------------------------------------------ cancelling
 
 
-def cancel_task(streamer):
+def cancel_task(streamer, gate):
     async def ask():
         task = asyncio.ensure_future(streamer.apredict([1]))
-        while not streamer.stats().running_items:
+        while not gate.batches:
             await asyncio.sleep(0.001)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -128,24 +128,26 @@ def cancel_task(streamer):
     asyncio.run(ask())
 
 
-def miss_deadline(streamer):
+def miss_deadline(streamer, gate):
     with pytest.raises(RequestTimeout):
-        streamer.predict([1], timeout=0.05)
+        streamer.predict([1], timeout=0.5)
+    gate.entered(1)
 
 
-def miss_unwatched_deadline(streamer):
-    future = streamer.submit([1], timeout=0.05)
+def miss_unwatched_deadline(streamer, gate):
+    future = streamer.submit([1], timeout=0.5)
+    gate.entered(1)
     eventually(future.done)
 
 
-def leave_stream(streamer):
+def leave_stream(streamer, gate):
     with streamer.stream(1):
-        eventually(lambda: streamer.stats().running_items == 1)
+        gate.entered(1)
 
 
-def close(streamer):
+def close(streamer, gate):
     streamer.submit([1])
-    eventually(lambda: streamer.stats().running_items == 1)
+    gate.entered(1)
     streamer.close(timeout=0)
 
 
@@ -154,7 +156,7 @@ def close(streamer):
 )
 def test_the_task_is_cancelled_when_its_last_request_has_ended(make, gate, end):
     streamer = make(gate)
-    end(streamer)
+    end(streamer, gate)
     eventually(lambda: gate.cancelled == [[1]])
     if end is not close:
         gate.open()
@@ -253,10 +255,11 @@ def test_an_async_generator_streams(make, run):
 
 
 def test_an_async_generator_that_waits_is_cancelled_when_its_reader_leaves(make):
-    cancelled = threading.Event()
+    entered, cancelled = threading.Event(), threading.Event()
 
     async def generate(items):
         yield items
+        entered.set()
         try:
             await asyncio.sleep(LONG)
         finally:
@@ -265,6 +268,7 @@ def test_an_async_generator_that_waits_is_cancelled_when_its_reader_leaves(make)
     streamer = make(generate)
     with streamer.stream(1) as stream:
         assert next(stream) == 1
+        assert entered.wait(LONG)
     assert cancelled.wait(LONG)
 
 
@@ -374,13 +378,14 @@ async def has_a_task_that_exits(items):
 
 @pytest.mark.parametrize("predict", [stops_its_loop, has_a_task_that_exits])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_nobody_hangs_when_the_loop_is_lost(make, predict):
+def test_nobody_hangs_when_the_loop_is_lost(make, started, predict):
     streamer = make(predict, 1, max_concurrent_batches=2)
     futures = [streamer.submit([each]) for each in range(4)]
     for future in futures:
         assert future.exception(LONG) is not None
     with pytest.raises(StreamerClosed):
         streamer.predict([1])
+    eventually(lambda: not started("service-streamer-loop"))  # its exception is reported
 
 
 def blocks(items):
@@ -489,26 +494,31 @@ def test_the_interpreter_ends_while_a_batch_runs(program):
     assert done.stdout == "ran\n"
 
 
-def test_under_gevent(program):
+def test_gevent_is_refused(program):
     pytest.importorskip("gevent")
     done = program(
         """
         from gevent import monkey; monkey.patch_all()
-        import asyncio, gevent
-        from service_streamer import ThreadedStreamer
+        from service_streamer import StreamerError, ThreadedStreamer
 
         async def double(items):
-            await asyncio.sleep(0.01)
-            await asyncio.to_thread(str)
             return [2 * item for item in items]
 
-        with ThreadedStreamer(double, 8, max_concurrent_batches=2) as streamer:
-            jobs = [gevent.spawn(streamer.predict, [each]) for each in range(4)]
-            gevent.joinall(jobs, timeout=20, raise_error=True)
-            print([job.value for job in jobs])
+        try:
+            ThreadedStreamer(double, 8)
+        except StreamerError as error:
+            print(error)
         """
     )
-    assert done.stdout == "[[0], [2], [4], [6]]\n"
+    assert (
+        done.stdout
+        == told(
+            "double is async, and cannot run in a process that gevent has patched, where asyncio waits "
+            "for ever: use an ordinary function",
+            "an-async-model-under-gevent",
+        )
+        + "\n"
+    )
 
 
 # ------------------------------------------------------------------------------------- options
