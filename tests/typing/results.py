@@ -269,6 +269,11 @@ class Service:
     def plain(batch: list[str]) -> list[int]:
         return lengths(batch)
 
+    @batched(64)
+    @classmethod
+    def of_class(cls, batch: list[str]) -> list[int]:
+        return lengths(batch)
+
 
 async def methods(service: Service) -> None:
     assert_type(service.predict, BatchedFunction[str, list[int], int])
@@ -280,6 +285,9 @@ async def methods(service: Service) -> None:
     assert_type(service.later.predict_one("a"), int)
     assert_type(await service.letters_later("a"), list[str])
     assert_type(service.plain("a"), int)
+    assert_type(Service.of_class("a"), int)
+    assert_type(service.of_class("a"), int)
+    assert_type(Service.predict(service, "a"), Any)
 
 
 async def later(batch: list[str]) -> Array:

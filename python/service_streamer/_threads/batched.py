@@ -7,7 +7,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from .._base import options as _options
 from .._base.messages import no_such_option, see
@@ -155,7 +155,7 @@ class _Batched(ThreadedStreamer[Item, Result, Piece]):
         self._object = self._own = None
         super().__init__(function, *args, **options)
         wrapped = function.func if isinstance(function, _OfObject) else function
-        functools.update_wrapper(self, wrapped, updated=())
+        functools.update_wrapper(cast(Any, self), wrapped, updated=())
 
     def bound_to(self, instance: object) -> _Batched[Any, Any, Any]:
         """Return the other kind."""
@@ -197,7 +197,7 @@ class _Batched(ThreadedStreamer[Item, Result, Piece]):
 
     def __reduce__(self) -> Any:  # like a function or a bound method: by its name
         if self._object is not None:
-            return getattr, (self._object, self.__name__)
+            return getattr, (self._object, vars(self)["__name__"])
         return getattr(self, "__qualname__", None) or super().__reduce__()
 
     def __del__(self) -> None:
@@ -260,6 +260,10 @@ class BatchedMethod(Generic[Owner, Bound]):
         self._streamers: dict[int, tuple[weakref.ref[Any], Any]] = {}
         make(_OfObject(self._function, None))  # raises if an option is wrong
 
+    @overload  # a class method
+    def __get__(
+        self: BatchedMethod[type[Any], Bound], instance: object, owner: type | None = None
+    ) -> Bound: ...
     @overload
     def __get__(self, instance: None, owner: type) -> BatchedMethod[Owner, Bound]: ...
     @overload
@@ -313,7 +317,7 @@ class _OfObject(functools.partial):  # type: ignore[type-arg]
 
     @property
     def __self__(self) -> Any:
-        """The object. Whoever waits for its outputs keeps it alive."""
+        """The object. Requests that wait keep it alive."""
         return self.args[0]()
 
     @property

@@ -187,7 +187,18 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     @overload
     def __init__(
         self: ThreadedStreamer[T, V, Any],
-        predict_function: Callable[[list[T]], V] | Callable[[list[T]], Awaitable[V]],
+        predict_function: Callable[[list[T]], Awaitable[V]],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["batch"],
+        **options: Unpack[ThreadedOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ThreadedStreamer[T, V, Any],
+        predict_function: Callable[[list[T]], V],
         batch_size: int,
         max_latency: float = ...,
         worker_timeout: float | None = ...,

@@ -513,8 +513,8 @@ def test_gevent_is_refused(program):
     assert (
         done.stdout
         == told(
-            "double is async, and cannot run in a process that gevent has patched, where asyncio waits "
-            "for ever: use an ordinary function",
+            "double is async, and cannot run in a process that gevent has patched, where asyncio "
+            "waits for ever: use an ordinary function",
             "an-async-model-under-gevent",
         )
         + "\n"
