@@ -24,7 +24,7 @@ from .worker import EngineThreads, answer, only_thread_of
 
 _logger = logging.getLogger("service_streamer")
 
-BLOCKED = 0.25  # s that a batch waits until the loop begins with it, which is told once
+BLOCKED = 0.25  # s; a batch that waits longer for the loop to begin or end it is reported
 
 
 class AsyncWorkers(EngineThreads):
@@ -97,7 +97,8 @@ class _Run:
 
     def __init__(self, batch: _core.Batch) -> None:
         self.batch = batch
-        self.begun = time.monotonic()
+        self.time = time.monotonic()
+        """when it was posted; later, when the model ended"""
         self.bell = threads.ThreadWait()
         """rung for each piece of an async generator, and at the end"""
         self.taken = asyncio.Event()
@@ -114,7 +115,8 @@ class _Run:
         if self.task is not None:
             self.task.cancel()
 
-    def end(self, task: object = None) -> None:
+    def end(self) -> None:
+        """Wake the worker thread for the last time."""
         self.ended = True
         self.bell.wake()
 
@@ -218,12 +220,15 @@ class _LoopModel(OfBatch):
                 if not self._stopped:
                     raise RuntimeError(f"{self._name} stopped the event loop that runs it")
         finally:
-            try:
-                loop.run_until_complete(_end_tasks())
-            finally:
-                loop.close()
-                for run in list(self._runs):  # posted too late
-                    run.end()
+            self._stopped = True  # worker threads that end now stop nothing
+            ending = loop.create_task(_end_tasks())
+            ending.add_done_callback(lambda _: loop.stop())
+            while not ending.done():  # a task may stop the loop, too
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    loop.run_forever()
+            loop.close()
+            for run in list(self._runs):  # posted too late
+                run.end()
 
     def _begin(
         self,
@@ -232,17 +237,22 @@ class _LoopModel(OfBatch):
         drive: Callable[[_Run, list[Any]], Coroutine[Any, Any, None]],
     ) -> None:
         assert self.loop is not None
-        waited = time.monotonic() - run.begun
+        if self._stopped:
+            run.end()
+            return
+        posted = run.time
         try:
             run.task = self._context.run(self.loop.create_task, drive(run, items))
-            run.task.add_done_callback(run.end)
-            if waited > BLOCKED and not self._told:
-                self._told = True
-                self._tell(waited)
         except Exception as error:
-            if run.task is None:
-                run.error = error
-                run.end()
+            run.error = error
+            run.end()
+        else:
+            run.task.add_done_callback(functools.partial(self._finish, run))
+            self._note_delay(posted)
+
+    def _finish(self, run: _Run, task: object) -> None:
+        run.end()
+        self._note_delay(run.time)
 
     async def _await(self, run: _Run, items: list[Any]) -> None:
         try:
@@ -250,6 +260,7 @@ class _LoopModel(OfBatch):
             run.error = None
         except BaseException as error:  # SystemExit would end the loop
             run.error = error
+        run.time = time.monotonic()
 
     async def _iterate(self, run: _Run, items: list[Any]) -> None:
         try:
@@ -261,16 +272,22 @@ class _LoopModel(OfBatch):
             run.error = None
         except BaseException as error:
             run.error = error
+        run.time = time.monotonic()
 
     def _stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            self._post(asyncio.get_running_loop().stop)
+            asyncio.get_running_loop().stop()
 
-    def _tell(self, waited: float) -> None:
+    def _note_delay(self, since: float) -> None:
+        """Report once that a batch could not begin or end because another one did not await."""
+        delay = time.monotonic() - since
+        if delay < BLOCKED or self._told:
+            return
+        self._told = True
         text = (
-            f"async def {self._name}() blocked its event loop, so another batch began "
-            f"{waited:.2f} s late: await what takes long, call it by asyncio.to_thread, or use an "
+            f"async def {self._name}() blocked its event loop, so another batch waited "
+            f"{delay:.2f} s: await what takes long, call it by asyncio.to_thread, or use an "
             "ordinary function with worker_num"
         )
         about = {"streamer": self._name}
