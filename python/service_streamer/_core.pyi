@@ -157,6 +157,7 @@ class Engine:
         tenants: Mapping[str, float] | None = None,
         max_queue_per_tenant: int = 0,
         copy_outputs: bool = True,
+        ended_early: Callable[[], object] | None = None,
     ) -> Engine: ...
     def predict(
         self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /

@@ -108,19 +108,28 @@ class Unlike(ManagedModel[str, int]):
 
 
 class Service:
-    @batched(64)  # type: ignore[arg-type]
+    @batched(64)
     def predict(self, batch: list[str]) -> list[int]:
         return lengths(batch)
+
+    @batched(64)  # type: ignore[arg-type]
+    def unlike(self, batch: list[str], more: int) -> list[int]:
+        return lengths(batch)
+
+
+async def methods(service: Service) -> None:
+    a: str = service.predict("a")  # type: ignore[assignment]
+    service.predict(1)  # type: ignore[arg-type]
+    print(a)
 
 
 def models(array: Array) -> None:
     ThreadedStreamer(len, 64)  # type: ignore[arg-type]
-    ThreadedStreamer(asynchronous, 64)  # type: ignore[arg-type]
+    Streamer(asynchronous, 64)  # type: ignore[arg-type]
     ThreadedStreamer(array, 64)  # type: ignore[call-overload]
     ThreadedStreamer(Lengths, 64)  # type: ignore[arg-type]
     Streamer(Lengths(), 64)  # type: ignore[call-overload]
     RayStreamer(spell, 64)  # type: ignore[arg-type]
-    batched(64)(asynchronous)  # type: ignore[arg-type]
 
 
 def other_streamers(streamer: ThreadedStreamer[str, list[int]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from typing_extensions import assert_type
@@ -19,6 +19,7 @@ from service_streamer import (
     ThreadedStreamer,
     batched,
 )
+from service_streamer._threads.batched import BatchedFunction
 from service_streamer.torch import BatchedModel, NativeModel
 
 
@@ -234,6 +235,73 @@ def count(batch: list[str]) -> list[int]:
 @batched(64)
 def letters(batch: list[str]) -> Iterator[list[str]]:
     yield batch
+
+
+@batched(64, max_concurrent_batches=4)
+async def embed_later(batch: list[str]) -> list[int]:
+    return lengths(batch)
+
+
+@batched(64)
+async def letters_later(batch: list[str]) -> AsyncIterator[list[str]]:
+    yield batch
+
+
+class Service:
+    @batched(64)
+    def predict(self, batch: list[str]) -> list[int]:
+        return lengths(batch)
+
+    @batched(64)
+    def letters(self, batch: list[str]) -> Iterator[list[str]]:
+        yield batch
+
+    @batched(64)
+    async def later(self, batch: list[str]) -> list[int]:
+        return lengths(batch)
+
+    @batched(64)
+    async def letters_later(self, batch: list[str]) -> AsyncIterator[list[str]]:
+        yield batch
+
+    @batched(64)
+    @staticmethod
+    def plain(batch: list[str]) -> list[int]:
+        return lengths(batch)
+
+    @batched(64)
+    @classmethod
+    def of_class(cls, batch: list[str]) -> list[int]:
+        return lengths(batch)
+
+
+async def methods(service: Service) -> None:
+    assert_type(service.predict, BatchedFunction[str, list[int], int])
+    assert_type(service.predict("a"), int)
+    assert_type(service.predict.predict(["a"]), list[int])
+    assert_type(service.letters("a"), list[str])
+    assert_type(next(service.letters.stream("a")), str)
+    assert_type(await service.later("a"), int)
+    assert_type(service.later.predict_one("a"), int)
+    assert_type(await service.letters_later("a"), list[str])
+    assert_type(service.plain("a"), int)
+    assert_type(Service.of_class("a"), int)
+    assert_type(service.of_class("a"), int)
+    assert_type(Service.predict(service, "a"), Any)
+
+
+async def later(batch: list[str]) -> Array:
+    return Array()
+
+
+async def of_async_functions() -> None:
+    assert_type(await embed_later("a"), int)
+    assert_type(embed_later.predict(["a"]), list[int])
+    assert_type(await letters_later("a"), list[str])
+    assert_type([piece async for piece in letters_later.astream("a")], list[str])
+    streamer = ThreadedStreamer(later, 64, max_concurrent_batches=4)
+    assert_type(streamer.predict(["a"]), list[Array])
+    assert_type(ThreadedStreamer(later, 64, output="batch").predict(["a"]), Array)
 
 
 async def decorated() -> None:

@@ -149,6 +149,7 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->start = Py_NewRef(arguments.start);
   self->start_timer = Py_NewRef(arguments.start_timer);
   if (arguments.group != Py_None) self->group = Py_NewRef(arguments.group);
+  if (arguments.ended_early != Py_None) self->ended_early = Py_NewRef(arguments.ended_early);
   self->fork_generation = fork_generation();
   self->output_batch = arguments.output_batch;
   self->copy_outputs = arguments.copy_outputs;
@@ -165,6 +166,7 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->start);
   Py_VISIT(self->start_timer);
   Py_VISIT(self->group);
+  Py_VISIT(self->ended_early);
   return 0;
 }
 
@@ -174,6 +176,7 @@ int engine_clear(PyObject* object) {
   Py_CLEAR(self->start);
   Py_CLEAR(self->start_timer);
   Py_CLEAR(self->group);
+  Py_CLEAR(self->ended_early);
   return 0;
 }
 

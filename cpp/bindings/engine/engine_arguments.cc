@@ -26,12 +26,13 @@ bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& ar
                                 "inline",       "model",
                                 "slo",          "buckets",
                                 "tenants",      "max_queue_per_tenant",
-                                "copy_outputs", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnp", const_cast<char**>(names), &batch_size,
-                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
-                                   &PyType_Type, &arguments.future_type, &arguments.start, &arguments.start_timer,
-                                   &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
-                                   &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs)) {
+                                "copy_outputs", "ended_early",
+                                nullptr};
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnpO", const_cast<char**>(names), &batch_size, &max_latency, &policy,
+          &ageing, &workers, &max_queue, &overflow, &output, &PyType_Type, &arguments.future_type, &arguments.start,
+          &arguments.start_timer, &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
+          &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs, &arguments.ended_early)) {
     return false;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || arguments.future_type == nullptr ||

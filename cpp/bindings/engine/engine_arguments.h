@@ -15,6 +15,7 @@ struct EngineArguments {
   PyObject* start = nullptr;  // EngineObject says what the hooks are for
   PyObject* start_timer = nullptr;
   PyObject* group = Py_None;
+  PyObject* ended_early = Py_None;
   PyObject* model = Py_None;  // a native one
   bool remote = false;        // worker processes run the batches
   bool inline_items = false;  // they get their items in messages only

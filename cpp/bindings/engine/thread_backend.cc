@@ -25,6 +25,12 @@ bool ends_quietly(FutureObject* future) {
          Py_REFCNT(reinterpret_cast<PyObject*>(future)) > 1;
 }
 
+void call_hook(PyObject* hook) {
+  PyObject* none = PyObject_CallNoArgs(hook);
+  if (none == nullptr) PyErr_WriteUnraisable(hook);
+  Py_XDECREF(none);
+}
+
 }  // namespace
 
 // For single outputs the caller makes the result list here, with the items in it until they are replaced. If the worker
@@ -60,10 +66,18 @@ void publish_ended(EndedRequests& ended, DeferredWake* later) {
   // The caller may have an exception set, which the callbacks must neither see nor replace.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
+  PyObject* ended_early = Py_XNewRef(future_of(*in_order.first)->engine->ended_early);  // the engine may go with them
+  bool worker_has_items = false;
   while (Request* request = in_order.pop()) {
     follow_up(future_of(*request));
-    if (request->drop_hold()) release(*request);
+    if (request->drop_hold()) {
+      release(*request);
+    } else {
+      worker_has_items = true;
+    }
   }
+  if (ended_early != nullptr && worker_has_items) call_hook(ended_early);
+  Py_XDECREF(ended_early);
   PyErr_Restore(type, value, traceback);
 }
 

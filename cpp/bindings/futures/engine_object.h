@@ -22,6 +22,7 @@ struct EngineObject {
   PyObject* start;        // hook, called by the first submit: starts the workers
   PyObject* start_timer;  // hook, called by the first request that needs run_timer(): for its deadline, or the target
   PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
+  PyObject* ended_early;  // hook, called after requests have ended of which a Python worker has items; or nullptr
   std::uint32_t fork_generation;
   Waiter* taker;           // of the thread in next_batch(); nullptr: none
   std::atomic<bool> rung;  // ring() was called since next_batch() returned None

@@ -157,7 +157,7 @@ class WorkerInitError(StreamerError):
 _REMEDIES = {
     **dict.fromkeys(("generator", "map", "filter", "zip"), "return a list, such as list(outputs)"),
     "NoneType": "return the outputs: is a return statement missing?",
-    "coroutine": "use a function that is not async; callers can await apredict",
+    "coroutine": "await it: a ThreadedStreamer takes an async predict_function",
 }
 """what helps if the returned value has this type"""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from .grouping import KeyFunction, WeightFunction
@@ -81,6 +81,7 @@ class ThreadedOptions(EngineOptions, total=False):
     collate: Collate | None
     device: str | None
     worker_num: int
+    max_concurrent_batches: int | None
 
 
 class ProcessesOptions(EngineOptions, total=False):
@@ -125,3 +126,6 @@ Predict = Callable[[list[T]], Items[R]]
 """a predict function"""
 Generate = Callable[[list[T]], Iterator[Items[P | None]]]
 """a generator function, whose outputs are streams"""
+AsyncPredict = Callable[[list[T]], Awaitable[Items[R]]]
+AsyncGenerate = Callable[[list[T]], AsyncIterator[Items[P | None]]]
+"""the same as ``async def``"""

@@ -275,6 +275,7 @@ def make_engine(
     future_type: type[Future] = Future,
     start: Callable[[], None],
     start_timer: Callable[[], None],
+    ended_early: Callable[[], None] | None = None,
 ) -> _core.Engine:
     """Create an engine with the options of a streamer.
 
@@ -290,6 +291,7 @@ def make_engine(
         start_timer: called by the first request with a deadline that no calling thread watches.
             A client or server process has a thread that watches all deadlines, so there the hook
             does nothing.
+        ended_early: called after requests have ended of which a worker thread has items.
 
     Raises:
         StreamerError: eventlet has patched the threads of this process.
@@ -326,6 +328,7 @@ def make_engine(
         remote=remote,
         inline=inline,
         model=model,
+        ended_early=ended_early,
     )
 
 

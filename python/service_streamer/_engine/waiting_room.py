@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .. import _core
 from .._base.options import Options
@@ -23,12 +23,17 @@ class EngineThreads(EngineBackend):
         options: of the engine.
         threads: their number.
         future_type: of the requests.
+        ended_early: as for `make_engine`.
     """
 
     thread_name = "service-streamer-worker"
 
     def __init__(
-        self, options: Options, threads: int = 1, future_type: type[Future] = Future
+        self,
+        options: Options,
+        threads: int = 1,
+        future_type: type[Future] = Future,
+        ended_early: Callable[[], None] | None = None,
     ) -> None:
         self._count = threads
         self._threads: list[NativeThread] = []  # none before the first request
@@ -38,6 +43,7 @@ class EngineThreads(EngineBackend):
             future_type=future_type,
             start=weakly(self.start),
             start_timer=weakly(self._start_timer),
+            ended_early=ended_early,
         )
         self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
         lifecycle.watch_backend(self)

@@ -82,12 +82,12 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
     )
 
 
-def check_callable(given: Any, name: str) -> Callable[[list[Any]], Any]:
+def check_callable(given: Any, name: str, may_be_async: bool = False) -> Callable[[list[Any]], Any]:
     """Validate a predict function; raise TypeError, naming the argument `name`."""
-    if inspect.iscoroutinefunction(given) or inspect.isasyncgenfunction(given):
+    if not may_be_async and is_async(given):
         raise no_model(
-            f"{name} must be an ordinary function, but {given.__name__} is async: callers can "
-            "await `apredict`, and the model runs in a thread"
+            f"{name} must be an ordinary function, but {name_of(given)} is async: callers can "
+            "await `apredict` of any streamer, and a ThreadedStreamer also runs async functions"
         )
     if isinstance(given, Requests):
         raise no_model(f"{name} must be a function, not a streamer: {given!r}")
@@ -127,6 +127,18 @@ def whole(predict: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 
         return Collecting(predict)
     return predict
+
+
+def is_async(predict: Any) -> bool:
+    """Return True for a coroutine function, and for an async generator function."""
+    call = getattr(type(predict), "__call__", None)  # noqa: B004
+    return streams_async(predict) or any(map(inspect.iscoroutinefunction, (predict, call)))
+
+
+def streams_async(predict: Any) -> bool:
+    """Return True for an async generator function."""
+    call = getattr(type(predict), "__call__", None)  # noqa: B004
+    return any(map(inspect.isasyncgenfunction, (predict, call)))
 
 
 def _streams(predict: Callable[[list[Any]], Any]) -> bool:

@@ -32,6 +32,14 @@ Predict = Callable[[list[Any]], Any]
 Active = Callable[[], contextlib.AbstractContextManager[object]]
 
 
+class OfBatch:
+    """A model that must know for which batch it runs."""
+
+    def bound_to(self, batch: _core.Batch) -> Predict:
+        """Return the model for one run of the batch."""
+        raise NotImplementedError
+
+
 def is_logged() -> bool:
     """Return True if each batch should be logged. Called by the core."""
     try:
@@ -44,7 +52,7 @@ def serve(
     batch: _core.Batch,
     raised: BaseException | None,
     refused: BaseException | None,
-    predict: Callable[[list[Any]], Any],
+    predict: Predict | OfBatch,
     budget: float | None,
     name: str = "",
 ) -> None:
@@ -110,7 +118,7 @@ def answer(
 def _resolve(
     batch: _core.Batch,
     error: Exception,
-    predict: Predict,
+    predict: Predict | OfBatch,
     budget: float | None,
     active: Active = contextlib.nullcontext,
 ) -> None:
@@ -169,7 +177,7 @@ def _ignore(error: Exception) -> None:
 
 def run(
     batch: _core.Batch,
-    predict: Predict,
+    predict: Predict | OfBatch,
     active: Active = contextlib.nullcontext,
     refused: Callable[[Exception], None] = _ignore,
 ) -> Exception | None:
@@ -178,6 +186,8 @@ def run(
     The model runs in an `active` context. If the outputs do not fit the items, the requests fail
     and `refused` gets the error.
     """
+    if isinstance(predict, OfBatch):
+        predict = predict.bound_to(batch)
     try:
         with active():
             if any(reader_of(context) is not None for context, *_ in batch.contexts):
@@ -197,13 +207,13 @@ def run(
     return None
 
 
-def _for_single_items(predict: Predict) -> Predict:
+def _for_single_items(predict: Predict | OfBatch) -> Predict | OfBatch:
     """Return the model for runs that it would not have had without an error of another item.
 
     A model that squeezes loses the dimension of the batch if that has one item. So such an item is
     given twice.
     """
-    if hasattr(predict, "generate"):  # its outputs come piece by piece
+    if isinstance(predict, OfBatch) or hasattr(predict, "generate"):  # these come piece by piece
         return predict
 
     def call(items: list[Any]) -> Any:
@@ -219,7 +229,7 @@ def _for_single_items(predict: Predict) -> Predict:
 def isolate(
     batch: _core.Batch,
     error: Exception,
-    predict: Predict,
+    predict: Predict | OfBatch,
     budget: float,
     active: Active = contextlib.nullcontext,
 ) -> None:

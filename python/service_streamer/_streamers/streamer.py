@@ -302,6 +302,11 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         """Return one sentence: what limits the size of the batches."""
         return verdict(stats, stats.last_10s)
 
+    @property
+    def _lasting(self) -> BaseStreamer:
+        """The streamer to refer to weakly, if this object lasts only as long as an expression."""
+        return self
+
     def _backend_in_child(self) -> Backend:
         """Return the backend that replaces the parent's in a forked child."""
         raise NotImplementedError

@@ -35,6 +35,7 @@ class StreamerView:
     """
 
     def __init__(self, streamer: BaseStreamer) -> None:
+        streamer = streamer._lasting
         self._streamer = weakref.ref(streamer)
         self.name = streamer._name()
         """the name in its ``repr``, in messages and in reports"""

@@ -61,6 +61,8 @@ class Inbox:
         """called after a piece was taken, and when the inbox is closed"""
         self.on_closed: Callable[[], object] | None = None
         """called when the inbox is closed"""
+        self.kept: object = None
+        """what must live as long as the stream"""
         self.source: object = None
         """the connection through which pieces come; None: the model is in this process"""
         self._decode: Callable[[Any], Any] | None = None

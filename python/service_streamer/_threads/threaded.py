@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextvars
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .._base.loadable import loadables
@@ -10,6 +11,8 @@ from .._base.messages import wrong_option
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, count, options_of, warn_of_long_latency
 from .._base.types import (
+    AsyncGenerate,
+    AsyncPredict,
     Collate,
     EngineOptions,
     FilePath,
@@ -28,10 +31,12 @@ from .._base.types import (
 from .._engine.backend import Backend
 from .._models.model import (
     check_callable,
+    is_async,
     is_managed,
     makes_steps,
     name_of,
     no_model,
+    streams_async,
     warn_of_single_items,
 )
 from .._models.native import NativeSource
@@ -58,6 +63,11 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     take the GIL. If ``collate`` or ``device`` is given, ``predict_function`` takes batched tensors
     (a ``torch.nn.Module``, for instance) and the items are tensors. This is a short form of
     `service_streamer.torch.BatchedModel`, which has more settings.
+
+    If ``predict_function`` is ``async def``, an event loop in a thread of its own runs it, with
+    ``max_concurrent_batches`` batches at the same time. When all requests of a batch have ended,
+    its task is cancelled. Tasks have copies of the context variables of the thread that creates
+    the streamer. An async generator function streams.
 
     For type checkers a streamer has three parameters: the type of an item, of what `predict`
     returns, and of what `stream` yields. They come from the annotations of ``predict_function``.
@@ -121,6 +131,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             batches are moved to the device of the module.
         worker_num: the number of threads that call ``predict_function``, also at the same time.
             More than one helps a function that releases the GIL or waits.
+        max_concurrent_batches: the number of batches that an async ``predict_function`` has at the
+            same time, 1 by default. Each takes a thread, which sleeps.
         options: a TOML file with a table ``[options]``, which has more of these options, such as
             ``batch_size``. What the call gives wins.
 
@@ -152,7 +164,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     @overload
     def __init__(
         self: ThreadedStreamer[T, list[R], R],
-        predict_function: Predict[T, R],
+        predict_function: Predict[T, R] | AsyncPredict[T, R],
         batch_size: int,
         max_latency: float = ...,
         worker_timeout: float | None = ...,
@@ -163,12 +175,23 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
     @overload
     def __init__(
         self: ThreadedStreamer[T, list[list[P]], P],
-        predict_function: Generate[T, P] | StepModel[T, P],
+        predict_function: Generate[T, P] | AsyncGenerate[T, P] | StepModel[T, P],
         batch_size: int,
         max_latency: float = ...,
         worker_timeout: float | None = ...,
         *,
         output: Literal["items"] = ...,
+        **options: Unpack[ThreadedOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ThreadedStreamer[T, V, Any],
+        predict_function: Callable[[list[T]], Awaitable[V]],
+        batch_size: int,
+        max_latency: float = ...,
+        worker_timeout: float | None = ...,
+        *,
+        output: Literal["batch"],
         **options: Unpack[ThreadedOptions],
     ) -> None: ...
     @overload
@@ -207,6 +230,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         collate: Collate | None = None,
         device: str | None = None,
         worker_num: int = 1,
+        max_concurrent_batches: int | None = None,
         options: FilePath | None = None,
         **engine: Unpack[EngineOptions],
     ) -> None:
@@ -220,10 +244,24 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         model: Any = predict_function
         batched = collate is not None or device is not None
         if not makes_steps(model):
-            check_callable(model, "predict_function")
+            check_callable(model, "predict_function", may_be_async=True)
         elif batched:
             raise wrong_option(
                 "collate and device are not for a StepModel: leave them out", TypeError
+            )
+        self._context: contextvars.Context | None = None  # of the batches of an async model
+        if is_async(model):
+            if batched:
+                raise wrong_option(
+                    f"collate and device are not for the async {name_of(model)}: leave them out",
+                    TypeError,
+                )
+            self._context = contextvars.copy_context()
+            worker_num = _concurrent_batches(model, worker_num, max_concurrent_batches)
+        elif max_concurrent_batches is not None:
+            raise wrong_option(
+                f"max_concurrent_batches={max_concurrent_batches!r} is for an async "
+                f"predict_function, and {name_of(model)} is none: use worker_num for more threads"
             )
         if batched:
             from ..torch import BatchedModel  # imported only if needed: it requires torch
@@ -252,7 +290,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         )
         warn_of_long_latency(settings.max_latency)
         if not isinstance(model, NativeSource):
-            warn_of_single_items(model, settings.batch_size, self._worker_num)
+            if not streams_async(model):
+                warn_of_single_items(model, settings.batch_size, self._worker_num)
         else:
             if self._worker_num != 1:
                 raise wrong_option(
@@ -278,6 +317,10 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             from .step_workers import StepWorkers  # only needed here
 
             return StepWorkers(self._predict_function, options)
+        if self._context is not None:
+            from .async_workers import AsyncWorkers  # it imports asyncio
+
+            return AsyncWorkers(self._predict_function, options, self._worker_num, self._context)
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
@@ -292,3 +335,12 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
 
     def _name(self) -> str:
         return f"{type(self).__name__}({name_of(self._predict_function)})"
+
+
+def _concurrent_batches(model: Any, worker_num: int, given: int | None) -> int:
+    """Return the number of threads of an async model."""
+    if worker_num != 1:
+        raise wrong_option(
+            f"worker_num={worker_num!r}: {name_of(model)} is async, so use max_concurrent_batches"
+        )
+    return 1 if given is None else count("max_concurrent_batches", given)

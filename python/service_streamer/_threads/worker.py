@@ -10,11 +10,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .. import _core
 from .._base.messages import describe
 from .._base.options import Options
 from .._engine.waiting_room import EngineThreads
 from .._models.model import name_of, whole
-from .._models.serving import is_logged, serve
+from .._models.serving import OfBatch, Predict, is_logged, serve
 from .._placement import cores as _cores
 
 _logger = logging.getLogger("service_streamer")
@@ -66,12 +67,7 @@ class Workers(ModelThreads):
     def run_model(self) -> None:
         predict, name = self._model, self._name
         while (unfinished := self.engine.run_batches(predict, is_logged)) is not None:
-            try:
-                serve(*unfinished, predict, self._budget, name)
-            except BaseException as error:  # from a logging handler, or for lack of memory
-                _report(error, name)
-                # A log handler may keep the traceback, whose frames keep the batch alive.
-                traceback.clear_frames(error.__traceback__)
+            answer(*unfinished, predict, self._budget, name)
             del unfinished  # requests that are still unanswered end with WorkerLost
 
 
@@ -100,6 +96,23 @@ def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
             yield
 
     return enter
+
+
+def answer(
+    batch: _core.Batch,
+    raised: BaseException | None,
+    refused: BaseException | None,
+    predict: Predict | OfBatch,
+    budget: float | None,
+    name: str,
+) -> None:
+    """Do what `serve` does, and log what it raises."""
+    try:
+        serve(batch, raised, refused, predict, budget, name)
+    except BaseException as error:  # from a logging handler, or for lack of memory
+        _report(error, name)
+        # A log handler may keep the traceback, whose frames keep the batch alive.
+        traceback.clear_frames(error.__traceback__)
 
 
 def _report(error: BaseException, name: str) -> None:

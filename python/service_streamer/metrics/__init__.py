@@ -77,6 +77,8 @@ def register(
     if isinstance(streamer, ModelHub):
         view_of_hub(streamer).check_open()
     else:
-        view_of(streamer).check_open()
+        view = view_of(streamer)
+        view.check_open()
+        streamer = view.streamer or streamer
     PROCESS.open_directory()
     collector_of(registry).add(streamer, name)

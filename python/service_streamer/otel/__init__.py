@@ -128,6 +128,7 @@ def instrument(
         return Instrumentation(streamer, of_hub)
     view = view_of(streamer)
     view.check_open()
+    streamer = view.streamer or streamer
     shown = view.name if name is None else name
     if (tracer := view.tracer) is not None:
         _logger.warning("%r is already instrumented", streamer, extra={"streamer": shown})

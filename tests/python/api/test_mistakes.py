@@ -161,10 +161,10 @@ MISTAKES = [
         "streamerclosed",
     ),
     (
-        lambda: ThreadedStreamer(is_async, 8),
+        lambda: Streamer(is_async, 8),
         TypeError,
-        "predict_function must be an ordinary function, but is_async is async: callers can await "
-        "`apredict`, and the model runs in a thread",
+        "predict_function_or_model must be an ordinary function, but is_async is async: callers "
+        "can await `apredict` of any streamer, and a ThreadedStreamer also runs async functions",
         "a-model-that-cannot-be-called",
     ),
     (

@@ -12,7 +12,6 @@ from service_streamer import (
     SerializationError,
     Streamer,
     ThreadedStreamer,
-    batched,
 )
 from service_streamer.hub import ModelHub
 
@@ -70,18 +69,6 @@ def test_a_mistake_is_reported_with_its_remedy_and_the_page(mistake, error, text
     with pytest.raises(error) as raised:
         mistake()
     assert str(raised.value) == told(text, anchor)
-
-
-def test_a_decorated_method_is_reported():
-    function = batched(8)(double)
-    function.__qualname__ = "Service.double"
-    with pytest.raises(TypeError) as raised:
-        function.__set_name__(Service, "double")
-    assert str(raised.value) == told(
-        "batched cannot decorate the method Service.double: in __init__, write "
-        "self.double = batched(...)(self._double)",
-        "batched-on-a-method",
-    )
 
 
 def test_a_model_that_has_a_streamer_is_reported_with_one_address():
