@@ -126,9 +126,10 @@ main-python:
 # What has changed since the branch left main.
 changed = $$($(bin)/python tests/tools/changed.py $(1))
 
-quick: $(VENV)/.lint-tools  ## lint of what has changed and the fast tests, within a minute
+quick: $(VENV)/.lint-tools  ## lint and the fast tests of what has changed; TESTS=tests/python for all
 	@$(side_by_side) install lint-changed changed-cpp
-	$(pytest) -m "not (slow or endurance or over_ray or over_redis or torch)" $(ARGS)
+	@tests="$(or $(TESTS),$(call changed,py-tests))"; test -z "$$tests" || \
+	  $(pytest) -m "not (slow or endurance or over_ray or over_redis or torch)" $(ARGS) $$tests || test $$? = 5  # none is fast
 
 changed-cpp: $(VENV)/.tools
 	@folders="$(call changed,cpp-tests)"; test -z "$$folders" || $(MAKE) --no-print-directory test-cpp FOLDERS="$$folders"

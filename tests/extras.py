@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import os
 import re
 import shutil
 import socket
@@ -38,6 +39,11 @@ from service_streamer import (
 
 COMMAND = [sys.executable, "-m", "service_streamer"]
 LOCALHOST = "127.0.0.1"
+NEGATE = (
+    "080812003a440a0b0a017812017922034e65671201675a180a017812130a110801120d0a07120562"
+    "617463680a02080162180a017912130a110801120d0a07120562617463680a02080142040a001011"
+)
+"""an ONNX file: the input x, float32 [batch, 1], with the other sign"""
 
 
 def upper(texts: list[str]) -> list[str]:
@@ -54,7 +60,7 @@ def load_upper(folder: Path) -> object:
 def base() -> None:
     for name in service_streamer.__all__:
         getattr(service_streamer, name)
-    for name in ("hub", "managed_model", "step_model", "torch", "web"):
+    for name in ("hub", "managed_model", "onnx", "step_model", "torch", "web"):
         importlib.import_module(f"service_streamer.{name}")
     with Streamer(upper, batch_size=8, mp_start_method="fork") as streamer:
         assert streamer.predict(["a"]) == ["A"]
@@ -121,6 +127,18 @@ def metrics() -> None:
         metrics.register(streamer, "upper", registry)
         streamer.predict(["a"])
         assert b'service_streamer_items_total{streamer="upper"' in generate_latest(registry)
+
+
+def onnx() -> None:
+    from service_streamer.hub import ModelHub, ModelSpec
+    from service_streamer.onnx import OnnxModel
+
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "model.onnx").write_bytes(bytes.fromhex(NEGATE))
+        model = OnnxModel(Path(place, "model.onnx"))
+        with ModelHub({"negate": ModelSpec(model, batch_size=8)}) as hub:
+            assert [row.tolist() for row in hub.predict("negate", [[1.0], [2.0]])] == [[-1], [-2]]
 
 
 def otel() -> None:
@@ -211,6 +229,7 @@ def missing() -> None:
         "web": lambda: importlib.import_module("service_streamer.web").create_app(streamer),
         "server": lambda: importlib.import_module("service_streamer.server"),
         "metrics": lambda: importlib.import_module("service_streamer.metrics"),
+        "onnx": lambda: importlib.import_module("service_streamer.onnx").OnnxModel("model.onnx"),
         "otel": lambda: importlib.import_module("service_streamer.otel"),
         "progress": lambda: streamer.map(["a"], progress=True),
     }

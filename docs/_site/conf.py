@@ -18,6 +18,8 @@ extensions = [
     "pages",
     "plots",
     "reference",
+    "search",
+    "tables",
     "tutorials",
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -37,6 +39,7 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
@@ -47,6 +50,7 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_favicon = str(Path(__file__).parent / "static/favicon.svg")
 html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 html_show_sphinx = html_show_copyright = False

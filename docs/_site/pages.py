@@ -1,7 +1,8 @@
 """Which file is which page of the site, and the order of the navigation.
 
 docs/ is the top of the site, and a folder's README.md is its index. Pages outside docs/ are below
-``repository/``. The navigation is what each README.md in docs/ links to in its own folder.
+``repository/``. The pages of classes, which `reference` writes to build/reference, are in ``api/``.
+The navigation is what each README.md in docs/ links to in its own folder.
 """
 
 import os
@@ -13,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.project import Project
 
 ROOT = Path(__file__).parents[2]
+REFERENCE = Path("build/reference")
 ADOPTED = {ROOT / "docs/decisions": ROOT / "docs/developers"}
 """where a folder is in the navigation, if not in the folder that it lies in"""
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -36,6 +38,8 @@ class Pages(Project):
     ) -> set[str]:
         super().discover(exclude_paths, include_paths)
         self._path_to_docname = {path: page_of(str(path)) for path in self._path_to_docname}
+        for path in sorted((ROOT / REFERENCE).glob("*.md")):
+            self._path_to_docname[REFERENCE / path.name] = f"api/{path.stem}"
         self._docname_to_path = {name: path for path, name in self._path_to_docname.items()}
         self.docnames.clear()
         self.docnames.update(self._docname_to_path)

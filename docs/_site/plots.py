@@ -26,7 +26,8 @@ def draw(app: Sphinx) -> None:
 def with_plots(app: Sphinx, name: str, source: list[str]) -> None:
     """Replace the comments of a page by pictures. A picture that is not there is an error."""
     folder = FOLDER.relative_to(ROOT)
-    source[0] = PLOT.sub(rf"![\g<text>](/{folder}/\g<name>.svg)", source[0])
+    picture = rf'<img src="/{folder}/\g<name>.svg" alt="\g<text>" class="plot">'
+    source[0] = PLOT.sub(picture, source[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,6 +1,7 @@
 """The API reference: ``<!-- reference: NAME -->`` in a page becomes the docstring of that name.
 
-On a code host such a comment is invisible, and the page is a list of names with links.
+A class has a page of its own, and its comment becomes the first paragraph of the docstring. On a
+code host such a comment is invisible, and the page is a list of names with links.
 """
 
 import ast
@@ -8,14 +9,19 @@ import dataclasses
 import importlib
 import inspect
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "build" / "reference"
+OWN_PAGE = {"class", "whole", "future", "streamer", "returned", "record"}
 COMMENT = re.compile(r"^<!-- reference: (?P<names>[^>]+) -->$", re.MULTILINE)
 OF_CLASS = "\n   :members:\n   :member-order: groupwise"
 FUTURE = "result, exception, done, running, cancelled, cancel, add_done_callback"
@@ -71,19 +77,50 @@ def directive(kind: str, name: str) -> str:
     """What makes autodoc write the docstring."""
     text = DIRECTIVE[kind].format(name=name)
     if kind == "record":
-        module, _, member = name.rpartition(".")
-        text += "\n\n" + "\n".join(fields_of(getattr(importlib.import_module(module), member)))
+        text += "\n\n" + "\n".join(fields_of(member(name)))
     return text
+
+
+def member(name: str) -> object:
+    """The object of a full name."""
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write the page of each class."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    PAGES.mkdir(parents=True)
+    for page in sorted((ROOT / "docs/api").glob("*.md")):
+        for kind, name in names(page.read_text()):
+            if kind in OWN_PAGE:
+                title = name.rpartition(".")[2]
+                text = f"# {title}\n\n```{{eval-rst}}\n{directive(kind, name)}\n```\n"
+                (PAGES / f"{name}.md").write_text(text)
+
+
+def summary(name: str) -> str:
+    """What the page that lists a class says about it."""
+    first, *_ = inspect.getdoc(member(name)).split("\n\n")  # type: ignore[union-attr]
+    title = name.rpartition(".")[2]
+    return f"{first}\n\n:doc:`All about {title} </api/{name}>`"
 
 
 def with_docstrings(app: Sphinx, name: str, source: list[str]) -> None:
     """Replace the comments of a page by directives."""
+    own = [full for kind, full in names(source[0]) if kind in OWN_PAGE]
 
     def directives(comment: re.Match[str]) -> str:
-        parts = [directive(kind, full) for kind, full in names(comment[0])]
+        parts = [
+            summary(full) if kind in OWN_PAGE else directive(kind, full)
+            for kind, full in names(comment[0])
+        ]
         return "```{eval-rst}\n" + "\n\n".join(parts) + "\n```"
 
     source[0] = COMMENT.sub(directives, source[0])
+    if own:
+        entries = "\n".join(f"/api/{full}" for full in own)
+        source[0] += f"\n\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"
 
 
 def without_wrong_links(app: Sphinx, page: nodes.document) -> None:
@@ -104,6 +141,7 @@ def with_named_default(app: Sphinx, *found: object) -> tuple[str, str] | None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")  # it has an event that is used here
+    app.connect("builder-inited", write_pages)
     app.connect("source-read", with_docstrings)
     app.connect("doctree-read", without_wrong_links)
     app.connect("autodoc-process-signature", with_named_default)

@@ -18,7 +18,6 @@ the same methods.
 
 from __future__ import annotations
 
-import importlib
 import typing
 
 from ._base import install_check as _install_check  # noqa: F401  (raises)
@@ -53,6 +52,7 @@ from ._statistics.time_summary import TimeSummary
 from ._threads.batched import batched
 from ._threads.threaded import ThreadedStreamer
 from .managed_model import ManagedModel
+from .step_model import StepModel
 
 __all__ = [
     "AlreadyRecording",
@@ -105,23 +105,27 @@ if typing.TYPE_CHECKING:
     from ._pipeline.stage import Stage
     from ._streamers.timeline import Recorder
     from ._streams.stream import AsyncStream, Stream
-    from .step_model import StepModel
-
-_LAZY = {
-    "AsyncStream": "._streams.stream",
-    "Pipeline": "._pipeline.pipeline",
-    "Recorder": "._streamers.timeline",
-    "Stage": "._pipeline.stage",
-    "StepModel": ".step_model",
-    "Stream": "._streams.stream",
-}
-"""the modules that the first use of a name imports"""
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    member = getattr(importlib.import_module(_LAZY[name], __name__), name)
+    """Import what few programs need when it is first used."""
+    if name in ("AsyncStream", "Stream"):
+        from ._streams import stream
+
+        found = vars(stream)
+    elif name in ("Pipeline", "Stage"):
+        from ._pipeline import pipeline
+
+        found = vars(pipeline)
+    elif name == "Recorder":
+        from ._streamers import timeline
+
+        found = vars(timeline)
+    else:
+        from ._base.elsewhere import missing
+
+        raise missing(name)
+    member = found[name]
     member.__module__ = __name__
     globals()[name] = member
     return member

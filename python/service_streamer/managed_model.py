@@ -53,8 +53,6 @@ class ManagedModel(Generic[T, R]):
     model: Any
     gpu_id: int | str | None
 
-    _makes_steps = False  # True for a StepModel
-
     def __init__(self, gpu_id: int | str | None = None) -> None:
         """Select the GPU of this process.
 

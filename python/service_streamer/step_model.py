@@ -40,8 +40,6 @@ class StepModel(ManagedModel[T, list[P]]):
         [[1, 2, 3], [1]]
     """
 
-    _makes_steps = True
-
     def init_model(self, *args: Any, **kwargs: Any) -> None:
         """Load the model. The default does nothing."""
 

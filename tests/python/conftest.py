@@ -7,7 +7,8 @@ A test that uses `streamers`, `held` or `gate` runs with a ThreadedStreamer and 
 whose worker is a forked process; ``make test-redis`` runs it with a RedisStreamer whose worker has
 a forked process. One whose model shares objects with the test is marked ``in_process`` and runs
 with the first only; one that is about what happens between the callers and the worker of one
-machine is marked ``not_redis``.
+machine is marked ``not_redis``. A test of a promise that any back end keeps is marked ``outside``:
+it runs with the one of examples/extend, too.
 """
 
 import asyncio
@@ -30,8 +31,9 @@ from service_streamer import Streamer, ThreadedStreamer
 # A job that a shell runs in the background ignores Ctrl-C, and so would all child interpreters.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Ray sends no usage statistics of the tests.
+# Ray and ONNX Runtime send no usage statistics of the tests.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 # No example may be refused for the time that it took: a machine that tests may be busy.
 hypothesis.settings.register_profile(
@@ -63,6 +65,8 @@ def pytest_generate_tests(metafunc):
         not_redis = metafunc.definition.get_closest_marker("not_redis")
         if "streamers" in metafunc.fixturenames and not in_process and not not_redis:
             kinds.append(pytest.param("redis", marks=pytest.mark.over_redis))
+        if metafunc.definition.get_closest_marker("outside"):
+            kinds.append("outside")
         metafunc.parametrize("backend", kinds, indirect=True)
 
 
@@ -170,6 +174,11 @@ def streamers(request, backend, leftovers):
     def make(predict=double, batch_size=8, *args, **kwargs):
         if backend == "redis":
             return make_over_redis(predict, batch_size, *args, **kwargs)
+        elif backend == "outside":
+            from outside import Outside
+
+            pairs.append(Outside(predict, batch_size, *args, **kwargs))
+            return pairs[-1].streamer
         elif backend == "threads":
             streamer = ThreadedStreamer(predict, batch_size, *args, **kwargs)
         else:

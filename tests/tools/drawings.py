@@ -274,8 +274,9 @@ def python_package() -> Drawing:
         ("app", "the live page", "web"),
         ("app", "servers and monitors", "server · metrics · otel"),
         ("app", "many models", "hub"),
+        ("app", "the wall", "extend"),
         ("model", "streamers of others", "_pipeline · _redis · _ray"),
-        ("model", "streamers", "_threads · _processes"),
+        ("model", "streamers, ONNX files", "_threads · _processes · onnx"),
         ("model", "native models", "torch"),
         ("model", "models", "_models"),
         ("engine", "what all streamers share", "_streamers"),
@@ -285,7 +286,7 @@ def python_package() -> Drawing:
         ("group", "errors, options, types", "_base"),
         ("broker", "C++", "_core · _torch"),
     ]
-    about = "Fourteen floors from the C++ core up to the commands; a room uses only rooms below it"
+    about = "Fifteen floors from the C++ core up to the commands; a room uses only rooms below it"
     drawing = Drawing(700, 20 + 44 * len(floors), about)
     for number, (kind, title, rooms) in enumerate(floors):
         y = 10 + 44 * number

@@ -44,6 +44,7 @@ from service_streamer import (
 from service_streamer._streamers.streamer import BaseStreamer
 from service_streamer.hub import ModelSpec
 from service_streamer.managed_model import ManagedModel as OldManagedModel
+from service_streamer.onnx import OnnxModel
 from service_streamer.service_streamer import RedisStreamer as OldRedisStreamer
 from service_streamer.service_streamer import Streamer as OldStreamer
 from service_streamer.service_streamer import ThreadedStreamer as OldThreadedStreamer
@@ -300,6 +301,22 @@ def native_models(encoder: Module, program: ExportedProgram, ids: Tensor) -> Non
     compile(encoder, ids, "encoder.pt2", max_batch="64")  # type: ignore[arg-type]
     shapes: list[tuple[int | str | None, ...]] = [spec.shape for spec in signature.inputs]
     print(shapes, read_sidecar("encoder.pt2").dims["batch"])
+
+
+def onnx_files() -> None:
+    model = OnnxModel(
+        Path("model.onnx"),
+        providers=["CPUExecutionProvider", ("CUDAExecutionProvider", {"device_id": 1})],
+        collate="pad",
+        pad_value={"ids": 1},
+        intra_op_threads=2,
+        session_options={"log_severity_level": 3},
+        outputs=["pooled"],
+    )
+    OnnxModel("model.onnx", collate="concat")  # type: ignore[arg-type]
+    rows: list[list[float]] = ThreadedStreamer(model, 64).predict([{"ids": [1, 2]}])
+    more: list[list[float]] = Streamer(model, 64).predict([{"ids": [1, 2]}])
+    print(model([{"ids": [1, 2]}])[0], rows, more, model.inputs[0].shape)
 
 
 def callables_on_batches(encoder: Module, ids: Tensor) -> None:

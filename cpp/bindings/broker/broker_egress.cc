@@ -178,6 +178,13 @@ PyObject* egress_fail(PyObject* self, PyObject* args, PyObject* kwargs) {
   return PyBool_FromLong(ended ? 1 : 0);
 }
 
+PyObject* egress_explain(PyObject* self, PyObject* text) {
+  Py_ssize_t size;
+  const char* note = PyUnicode_AsUTF8AndSize(text, &size);
+  if (note == nullptr || egress_of(self) == nullptr) return nullptr;
+  return none_or_raise(attempt([&] { self_of(self)->backend->note.assign(note, static_cast<std::size_t>(size)); }));
+}
+
 // --- life ---
 
 PyObject* egress_in_flight(PyObject* self, PyObject*) {
@@ -234,6 +241,9 @@ PyMethodDef methods[] = {
     {"fail", as_method(egress_fail), kWithNames,
      "fail($self, id, error)\n--\n\n"
      "Ends a request with an exception: the pickle of pickling.pack_error(exception). False: it has ended already."},
+    {"explain", egress_explain, METH_O,
+     "explain($self, note, /)\n--\n\n"
+     "Says in RequestTimeout why requests are not answered; empty: not known."},
     {"chunks", as_method(egress_chunks), kWithNames,
      "chunks($self, ids)\n--\n\n"
      "The chunks of these requests that are out and not answered, once more; unknown requests are ignored."},

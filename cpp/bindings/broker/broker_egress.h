@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <string>
 
 #include "bindings/futures/future.h"
 #include "bindings/processes/process_backend.h"
@@ -23,7 +24,12 @@ class EgressBackend final : public ProcessBackend {
     return true;
   }
 
+  PyObject* obstacle(const FutureObject*) const override {
+    return PyUnicode_FromFormat("%s%s", note.empty() ? "" : ": ", note.c_str());
+  }
+
   ipc::BrokerEgress egress;
+  std::string note;  // why requests are not answered, as far as the client knows; with the GIL
 };
 
 bool make_broker_egress_type(PyObject* module);

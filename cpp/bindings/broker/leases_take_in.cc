@@ -12,6 +12,7 @@
 #include "bindings/broker/submissions.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/texts.h"
 
 // Leases.take_in(): entries that came from the broker.
 
@@ -98,8 +99,8 @@ PyObject* note_of_refusal(const ipc::BrokerIngress::Submission& submission, std:
     return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "replace");
   }
   if (submission.submitted != ipc::BrokerIngress::SubmitStatus::kAccepted || submission.items == items) return nullptr;
-  return PyUnicode_FromFormat("the request cannot be read: it has %u items, not the %u that it says",
-                              static_cast<unsigned>(submission.items), static_cast<unsigned>(items));
+  return PyUnicode_FromFormat("the request cannot be read: it has %s, not the %u that it says",
+                              items_text(submission.items).text, static_cast<unsigned>(items));
 }
 
 // Removes the entries that were not taken, and adds (entry, note) to `refused`.

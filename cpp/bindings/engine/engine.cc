@@ -75,8 +75,9 @@ PyObject* engine_start_recording(PyObject* object, PyObject* args) {
   Py_ssize_t max_events = 0;
   if (!from_this_process(self) || !PyArg_ParseTuple(args, "dn", &seconds, &max_events)) return nullptr;
   std::uint64_t recording = 0;
-  const CaughtError failure = attempt(
-      [&] { recording = self->engine->start_recording(duration_from(seconds), static_cast<std::size_t>(max_events)); });
+  const CaughtError failure = attempt([&] {
+    recording = self->engine->recorder().start(duration_from(seconds), static_cast<std::size_t>(max_events));
+  });
   return failure.raise() ? nullptr : PyLong_FromUnsignedLongLong(recording);
 }
 
@@ -85,7 +86,7 @@ PyObject* engine_finish_recording(PyObject* object, PyObject* number) {
   const unsigned long long recording = PyLong_AsUnsignedLongLong(number);
   if (PyErr_Occurred() != nullptr || !from_this_process(self)) return nullptr;
   std::string events;
-  const CaughtError failure = attempt([&] { events = self->engine->finish_recording(recording); });
+  const CaughtError failure = attempt([&] { events = self->engine->recorder().finish(recording); });
   if (failure.raise()) return nullptr;
   return PyBytes_FromStringAndSize(events.data(), static_cast<Py_ssize_t>(events.size()));
 }

@@ -9,6 +9,7 @@
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/libraries.h"
+#include "bindings/python/texts.h"
 #include "bindings/python/waiting.h"
 
 namespace service_streamer::bindings {
@@ -126,12 +127,12 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
   const EngineOptions options = self->engine->options();
   PyObject* message = nullptr;
   if (admission == Engine::Admission::kFull) {
-    message = PyUnicode_FromFormat("the queue has no room for %u more items (max_queue=%zu)",
-                                   static_cast<unsigned>(request.size), options.max_queue);
+    message = PyUnicode_FromFormat("the queue has no room for %s (max_queue=%zu)",
+                                   items_text(request.size, "more ").text, options.max_queue);
   } else {
     const std::string name(request.tenant());
-    message = PyUnicode_FromFormat("the queue has no room for %u more items of tenant '%s' (max_queue_per_tenant=%zu)",
-                                   static_cast<unsigned>(request.size), name.c_str(), options.max_queue_per_tenant);
+    message = PyUnicode_FromFormat("the queue has no room for %s of tenant '%s' (max_queue_per_tenant=%zu)",
+                                   items_text(request.size, "more ").text, name.c_str(), options.max_queue_per_tenant);
   }
   raise_error(python::queue_full, message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
 }
@@ -148,7 +149,9 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
   // Both hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the
   // request is queued.
   const bool has_deadline = !future->request->watched && future->request->deadline != TimePoint::max();
-  if ((has_deadline || self->engine->has_target()) && !call_once(self->timer_started, self->start_timer)) return false;
+  if ((has_deadline || self->engine->deadline_timer().has_target()) &&
+      !call_once(self->timer_started, self->start_timer))
+    return false;
   if (!call_once(self->started, self->start)) {
     // Other threads may have queued requests meanwhile, which no worker will take now.
     PyObject *type, *value, *traceback;
@@ -161,10 +164,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
   }
   hold(future);
   Engine::Admission admission{};
-  const auto submit = [&] {
-    Engine& engine = *self->engine;
-    admission = later != nullptr ? engine.submit(*future->request, *later) : engine.submit(*future->request);
-  };
+  const auto submit = [&] { admission = self->engine->submit(*future->request, later); };
   if (attempt(submit).raise()) {
     drop(future);
     return false;

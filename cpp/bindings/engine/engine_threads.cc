@@ -27,8 +27,8 @@ bool begin_serving(EngineObject* self) {
 }
 
 // Blocks without the GIL.
-Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const Engine::WaitEnd& end,
-                             const ItemWeights& live, DeferredWake& later) {
+Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const WaitEnd& end, const ItemWeights& live,
+                             DeferredWake& later) {
   Waiter& waiter = WaiterPool::acquire();
   if (end.rung != nullptr) self->taker = &waiter;
   PyThreadState* state = PyEval_SaveThread();
@@ -57,7 +57,7 @@ PyObject* cut_batch(EngineObject* self, CloseReason reason, const ItemWeights& l
 
 // The next Batch object, for which there is room beside `live`. nullptr without an exception: the wait has ended, or
 // `closed`: the engine is closed, or this process is a forked child.
-PyObject* next_batch(EngineObject* self, const Engine::WaitEnd& end, const ItemWeights& live, DeferredWake& later,
+PyObject* next_batch(EngineObject* self, const WaitEnd& end, const ItemWeights& live, DeferredWake& later,
                      bool& closed) {
   for (;;) {
     closed = self->fork_generation != fork_generation();
@@ -101,7 +101,7 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
 
 PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   EngineObject* self = self_of(object);
-  Engine::WaitEnd end{.rung = &self->rung, .when_closed = timeout == Py_None};
+  WaitEnd end{.rung = &self->rung, .when_closed = timeout == Py_None};
   if (!deadline_from(timeout, end.deadline) || !begin_serving(self)) return nullptr;
   bool closed = false;
   const ItemWeights live = self->weighs ? EngineBatch::live_items(self) : ItemWeights{};
@@ -127,20 +127,21 @@ PyObject* engine_run_timer(PyObject* object, PyObject*) {
     PyErr_SetString(PyExc_RuntimeError, "the deadlines of this engine are watched by its Server or ClientLink");
     return nullptr;
   }
+  DeadlineTimer& timer = self->engine->deadline_timer();
   for (;;) {
     if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
     Waiter& waiter = WaiterPool::acquire();
     PyThreadState* state = PyEval_SaveThread();
-    const Engine::Ready ready = self->engine->wait_for_deadline(waiter);
+    const DeadlineTimer::Ready ready = timer.wait(waiter);
     PyEval_RestoreThread(state);
     WaiterPool::release(waiter);
-    if (ready == Engine::Ready::kClosed) Py_RETURN_NONE;
+    if (ready == DeadlineTimer::Ready::kClosed) Py_RETURN_NONE;
     if (PyErr_CheckSignals() < 0) {
-      if (self->fork_generation == fork_generation()) self->engine->leave_deadlines();
+      if (self->fork_generation == fork_generation()) timer.leave();
       return nullptr;
     }
     EndedRequests expired;
-    self->engine->expire(expired);
+    timer.expire(expired);
     self->backend->publish(expired);
   }
 }

@@ -6,13 +6,14 @@
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/texts.h"
 #include "bindings/python/waiting.h"
 
 namespace service_streamer::bindings {
 
 void Backend::raise_loss(const FutureObject* future) const {
-  raise_message(python::worker_lost, "the worker of a batch with this request of %u items ended without an answer",
-                static_cast<unsigned>(future->request->size));
+  raise_message(python::worker_lost, "the worker of a batch with this request of %s ended without an answer",
+                items_text(future->request->size).text);
 }
 
 // enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.

@@ -91,11 +91,6 @@ bool settle(FutureObject* future);
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);
 
-// The methods _timing(), _ended() and _batches(); future.cc has their docstrings.
-PyObject* future_timing(PyObject* self, PyObject*);
-PyObject* future_ended(PyObject* self, PyObject*);
-PyObject* future_batches(PyObject* self, PyObject*);
-
 // Raises the QueueFull of a request that would miss the target of the engine.
 PyObject* raise_refused(const Request& request);
 

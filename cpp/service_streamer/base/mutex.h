@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cassert>
 #include <mutex>
 
 // Annotations for Clang's thread-safety analysis, and a mutex and a lock that carry them. They say which mutex guards
@@ -18,6 +19,7 @@
 #define ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) SERVICE_STREAMER_ANNOTATE(release_capability(__VA_ARGS__))
 #define TRY_ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(try_acquire_capability(__VA_ARGS__))
+#define ASSERT_CAPABILITY(x) SERVICE_STREAMER_ANNOTATE(assert_capability(x))
 
 namespace service_streamer {
 
@@ -42,5 +44,12 @@ class SCOPED_CAPABILITY MutexLock {
  private:
   Mutex& mutex_;
 };
+
+// For a part of an object that has a reference to the mutex of its owner. The analysis takes this for another mutex. So
+// the owner passes the mutex that it holds, and a method of the part calls same_mutex(held, mutex_) first.
+inline void same_mutex([[maybe_unused]] const Mutex& held, [[maybe_unused]] const Mutex& mutex) REQUIRES(held)
+    ASSERT_CAPABILITY(mutex) {
+  assert(&held == &mutex);
+}
 
 }  // namespace service_streamer

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,10 +16,11 @@
 #include "service_streamer/batching/batch_limits.h"
 #include "service_streamer/batching/batch_policy.h"
 #include "service_streamer/batching/bucket_policy.h"
-#include "service_streamer/batching/event_log.h"
+#include "service_streamer/batching/deadline_timer.h"
 #include "service_streamer/batching/idle_worker.h"
 #include "service_streamer/batching/options.h"
 #include "service_streamer/batching/recent_stats.h"
+#include "service_streamer/batching/recorder.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/batching/request_queue.h"
 #include "service_streamer/batching/slo_policy.h"
@@ -49,10 +50,9 @@ class Engine {
   // Puts the request into the queue, and wakes a worker if a batch is now due. If there is no room, the request goes to
   // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant). A
   // request that would miss the target is refused too (kFull). Never blocks.
-  Admission submit(Request& request) EXCLUDES(mutex_);
-
-  // The same, but the calling thread soon wakes the worker, by `later`.run(): it first releases what the worker needs.
-  Admission submit(Request& request, WorkerWake& later) EXCLUDES(mutex_);
+  //
+  // With `later`, the calling thread soon wakes the worker, by later->run(): it first releases what the worker needs.
+  Admission submit(Request& request, WorkerWake* later = nullptr) EXCLUDES(mutex_);
 
   // The same for a request that another engine has accepted: kFull only because of the target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
@@ -94,18 +94,9 @@ class Engine {
   // priority than all queued ones arrived: the next one of it would wait for two batches. Never blocks.
   Ready poll_ahead(CloseReason& reason) EXCLUDES(mutex_);
 
-  // What else ends wait_for_batch(), with kNotYet.
-  struct WaitEnd {
-    TimePoint deadline = TimePoint::max();
-    const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
-    bool when_closed = true;                  // false: kClosed does not end the wait
-    IdleWorker::Behind behind = IdleWorker::Behind::kNone;
-  };
-  Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end, const ItemWeights& live = {})
+  // `end` has what else ends the wait, with kNotYet.
+  Ready wait_for_batch(Waiter& waiter, CloseReason& reason, const WaitEnd& end = {}, const ItemWeights& live = {})
       EXCLUDES(mutex_);
-  Ready wait_for_batch(Waiter& waiter, CloseReason& reason) EXCLUDES(mutex_) {
-    return wait_for_batch(waiter, reason, WaitEnd{});
-  }
 
   // A worker that waits by start_waiting(). It must not move before it has a batch or kClosed, or calls stop_waiting().
   using IdleWorker = service_streamer::IdleWorker;
@@ -162,18 +153,8 @@ class Engine {
   void take_back(std::span<const Returned> requests, EndedRequests& ended, ReleasedRequests& released) EXCLUDES(mutex_);
 
   // --- deadlines ---
-  // Blocks until the deadline of a request that is not watched may have passed or the target demands it (kBatch: call
-  // expire()), the engine is closed and empty (kClosed), or a signal handler ran in this thread. For one thread, the
-  // timer. Between its first call and leave_deadlines() only this thread expires requests.
-  Ready wait_for_deadline(Waiter& waiter) EXCLUDES(mutex_);
-  void leave_deadlines() EXCLUDES(mutex_);
-  void expire(EndedRequests& ended) EXCLUDES(mutex_);
-
-  // Used instead by a thread that also waits for other events. Does what expire() does, and returns when to call it
-  // again. If an earlier deadline comes, the waiter is woken before. Never blocks.
-  TimePoint watch_deadlines(Waiter& waiter, EndedRequests& ended) EXCLUDES(mutex_);
-  void stop_watching(const Waiter& waiter) EXCLUDES(mutex_);
-  bool has_target() const { return has_target_.load(std::memory_order_relaxed); }  // then a thread must do either
+  // The thread that watches them uses this.
+  DeadlineTimer& deadline_timer() { return deadline_timer_; }
 
   // Ends the requests that arrived before `time`, also those that run. Returns when the oldest of the others arrived.
   TimePoint expire_arrived_before(TimePoint time, EndedRequests& ended) EXCLUDES(mutex_);
@@ -216,83 +197,72 @@ class Engine {
   std::uint64_t requests() const { return live_count_.load(std::memory_order_relaxed); }
 
   // --- recording ---
-  // Records what happens from now on, for a timeline, for at most `limit` and at most the last `max_events` events.
-  // Returns the number of the recording, or 0 if there is one already. Throws std::bad_alloc.
-  std::uint64_t start_recording(Duration limit, std::size_t max_events) EXCLUDES(mutex_);
-  // Ends the recording, and returns EventLog::finish(). Empty: there is no such recording. Throws std::bad_alloc.
-  std::string finish_recording(std::uint64_t recording) EXCLUDES(mutex_);
-  // Ends the recording and drops its events. Does nothing if there is no such recording.
-  void drop_recording(std::uint64_t recording) EXCLUDES(mutex_);
-
-  // False if there is no recording, or once an event came after its limit. Takes no lock.
-  bool recording() const { return recording_.load(std::memory_order_relaxed); }
-
-  // What the engine does not see of a worker. Nothing happens if there is no recording.
-  void record_sent(const Batch& batch, std::uint32_t worker) EXCLUDES(mutex_);
-  void record_returned(const Batch& batch) EXCLUDES(mutex_);
-  void record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) EXCLUDES(mutex_);
-  void record_phases(const Batch& batch, std::span<const BatchPhase> phases) EXCLUDES(mutex_);
+  Recorder& recorder() { return recorder_; }
 
  private:
+  friend class DeadlineTimer;  // it decides when end_late() is called, and by which thread
+
+  // Admission.
   Admission accept(Request& request, bool may_wait, WorkerWake* later) EXCLUDES(mutex_);
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
-  bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
-  void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
-  void learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) REQUIRES(mutex_);
-  void apply_target() REQUIRES(mutex_);
-  void apply_options() REQUIRES(mutex_);
-  bool exhausted() const REQUIRES(mutex_);
-  bool drained() const REQUIRES(mutex_);
-  std::size_t unreserved_items() const REQUIRES(mutex_);
-  bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
-  Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
-  Request* first_ahead_of(const Request& front, TimePoint now) REQUIRES(mutex_);
-  BucketPolicy::Plan plan_for(const Request& first, const BatchLimits& limits) REQUIRES(mutex_);
-  Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
-  std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
-  bool alike_left(const Batch& batch) const REQUIRES(mutex_);
+
+  // When a batch is due, and for which worker.
+  Ready reserve_if_due(std::size_t idle_workers, const ItemWeights& live, CloseReason& reason, TimePoint& until)
+      REQUIRES(mutex_);
   bool due(TimePoint now, std::size_t idle_workers, BatchPolicy::Verdict& verdict) REQUIRES(mutex_);
+  std::size_t unreserved_items() const REQUIRES(mutex_);
   bool has_room(const ItemWeights& live, const Request& first) const REQUIRES(mutex_);
   BatchPolicy::Queue policy_queue(const RequestQueue::Company& company, std::size_t idle_workers) const
-      REQUIRES(mutex_);
-  void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
-  Ready reserve_if_due(std::size_t idle_workers, const ItemWeights& live, CloseReason& reason, TimePoint& until)
       REQUIRES(mutex_);
   TimePoint sleep_until(bool something_waits, TimePoint due, TimePoint now) const REQUIRES(mutex_);
   WorkerWake worker_to_wake(TimePoint now) REQUIRES(mutex_);
   std::optional<WakeQueue::Others> callers_before(const IdleWorker& worker) const REQUIRES(mutex_);
-  void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
-  void count(const Request& request, Outcome outcome) REQUIRES(mutex_);
-  void end_expired(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
-  TimePoint next_deadline(TimePoint now) REQUIRES(mutex_);
-  TimePoint next_hopeless(TimePoint now) REQUIRES(mutex_);
+  void leave_idle(IdleWorker& worker) REQUIRES(mutex_);
+
+  // Which requests are in a batch.
+  Request* first_live(CloseReason reason, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  Request* first_of_full_batch(TimePoint now) REQUIRES(mutex_);
+  Request* first_ahead_of(const Request& front, TimePoint now) REQUIRES(mutex_);
+  bool overdue(const Request& request, TimePoint now) const REQUIRES(mutex_);
+  std::size_t share_of(const Request& first, std::size_t idle_workers) REQUIRES(mutex_);
+  BucketPolicy::Plan plan_for(const Request& first, const BatchLimits& limits) REQUIRES(mutex_);
+  bool alike_left(const Batch& batch) const REQUIRES(mutex_);
   struct Fill {
     Request* first = nullptr;
     BatchLimits limits = {};
     bool whole = false;  // no request is cut, and the last one may exceed the limit
   };
   bool fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+
+  // Batches that are back.
+  void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
-  void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);
   void queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
                    Wakes& wakes) REQUIRES(mutex_);
-  void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void queue_again(Request& request, ReleasedRequests& released) REQUIRES(mutex_);
+
+  // The target.
+  bool misses_target(SloPolicy& slo, Request& request) REQUIRES(mutex_);
+  void end_hopeless(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  TimePoint next_hopeless(TimePoint now) REQUIRES(mutex_);
+  void learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void apply_target() REQUIRES(mutex_);
+  void apply_options() REQUIRES(mutex_);
+
+  // The end of requests.
+  void end_late(TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  TimePoint next_deadline(TimePoint now) REQUIRES(mutex_);
+  void end(Request& request, Outcome outcome, TimePoint now, EndedRequests& ended, Wakes& wakes) REQUIRES(mutex_);
+  void count(const Request& request, Outcome outcome) REQUIRES(mutex_);
   void before_event(TimePoint now) REQUIRES(mutex_) {
     if (now < next_second_.load(std::memory_order_relaxed)) return;
     next_second_.store(history_.before_event(now, counters_, times_), std::memory_order_relaxed);
   }
   void settle(TimePoint now, Wakes& wakes) REQUIRES(mutex_);
-
-  std::unique_ptr<EventLog> take_log(std::uint64_t recording) REQUIRES(mutex_);
-  // Called only if recording().
-  void log_request(LoggedEvent::Kind kind, const Request& request, TimePoint now) REQUIRES(mutex_);
-  void log_batch(LoggedEvent::Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value)
-      REQUIRES(mutex_);
-  void log_cut(const Batch& batch, TimePoint now) REQUIRES(mutex_);
-  void log_split(const Batch& first, const Batch& whole, TimePoint now) REQUIRES(mutex_);
-  void log_completed(const Batch& batch, Outcome outcome, TimePoint now) REQUIRES(mutex_);
-  void log(LoggedEvent event) REQUIRES(mutex_);
+  bool exhausted() const REQUIRES(mutex_);
+  bool drained() const REQUIRES(mutex_);
+  bool finished() const REQUIRES(mutex_);
 
   // Constant after construction.
   const std::string id_;
@@ -301,8 +271,6 @@ class Engine {
 
   // Own synchronisation.
   std::atomic<bool> closed_{false};                       // written under mutex_
-  std::atomic<bool> recording_{false};                    // the same; true: log_ is set
-  std::atomic<bool> has_target_{false};                   // the same; true: slo_ is set
   std::atomic<bool> answers_fast_{false};                 // the same
   std::atomic<TimePoint> next_second_{TimePoint::min()};  // written under mutex_: when history_ takes a snapshot
   Times<DurationHistogram> times_;
@@ -324,15 +292,14 @@ class Engine {
   std::uint32_t last_batch_ GUARDED_BY(mutex_) = 0;
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
   std::int64_t least_due_priority_ GUARDED_BY(mutex_) = kAnyPriority;
-  Waiter* timer_ GUARDED_BY(mutex_) = nullptr;  // of the thread that watches deadlines, and the end of its sleep
-  TimePoint timer_until_ GUARDED_BY(mutex_) = TimePoint::max();
-  bool has_timer_thread_ GUARDED_BY(mutex_) = false;
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
   Counters counters_ GUARDED_BY(mutex_);
   std::map<std::string, EventCounts, std::less<>> tenant_counts_ GUARDED_BY(mutex_);  // its keys are constant
   StatsHistory history_ GUARDED_BY(mutex_){created_};
-  std::unique_ptr<EventLog> log_ GUARDED_BY(mutex_);  // until the recording is finished or dropped
-  std::uint64_t last_recording_ GUARDED_BY(mutex_) = 0;
+
+  // Parts that share mutex_.
+  DeadlineTimer deadline_timer_{*this, mutex_};
+  Recorder recorder_{mutex_, queue_, running_batches_};
 };
 
 }  // namespace service_streamer

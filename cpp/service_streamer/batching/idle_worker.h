@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -26,6 +27,14 @@ struct IdleWorker {
   TimePoint until = TimePoint::max();  // the end of its sleep, if no thread wakes it
   CloseReason reason = CloseReason::kIdle;
   ItemWeights live;  // of the batches that it works on, if it takes further ones meanwhile
+};
+
+// What else ends Engine::wait_for_batch(), with kNotYet.
+struct WaitEnd {
+  TimePoint deadline = TimePoint::max();
+  const std::atomic<bool>* rung = nullptr;  // another thread sets it, and then wakes the waiter
+  bool when_closed = true;                  // false: kClosed does not end the wait
+  IdleWorker::Behind behind = IdleWorker::Behind::kNone;
 };
 
 // A worker to wake after the mutex of the engine is released; waiter == nullptr: none.

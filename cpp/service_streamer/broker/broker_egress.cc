@@ -90,7 +90,7 @@ TimePoint BrokerEgress::forward_queued(std::size_t limit, std::int64_t least_pri
 }
 
 void BrokerEgress::stop_waiting() {
-  engine_.stop_watching(waiter_);
+  engine_.deadline_timer().stop_watching(waiter_);
   engine_.stop_waiting(idle_);
 }
 

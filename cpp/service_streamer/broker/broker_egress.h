@@ -17,7 +17,7 @@ namespace service_streamer::ipc {
 //
 // The engine is only a waiting room. It should be greedy; its batch_size does not matter, its max_queue does. take()
 // also ends requests whose deadline has passed. While no thread is in take(), deadlines need a timer thread
-// (Engine::wait_for_deadline).
+// (DeadlineTimer::wait).
 //
 // Construct and destroy it under the lock that guards WaiterPool, which is the GIL. A forked child must not use it; its
 // destructor does nothing there.

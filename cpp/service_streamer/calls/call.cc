@@ -78,7 +78,7 @@ void publish(EndedRequests& ended, int batons) noexcept {
 
 TimePoint expire(Engine& engine, Waiter& waiter) {
   EndedRequests ended;
-  const TimePoint next = engine.watch_deadlines(waiter, ended);
+  const TimePoint next = engine.deadline_timer().watch(waiter, ended);
   publish(ended);
   return next;
 }

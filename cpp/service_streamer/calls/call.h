@@ -88,7 +88,7 @@ void publish(EndedRequests& ended, int batons = 1) noexcept;
 void let_go(ReleasedRequests& released);
 
 // Ends and publishes the requests whose deadline has passed. Returns when to call it again, as
-// Engine::watch_deadlines() does.
+// DeadlineTimer::watch() does.
 TimePoint expire(Engine& engine, Waiter& waiter);
 
 }  // namespace calls

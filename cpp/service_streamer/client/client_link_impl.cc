@@ -297,7 +297,7 @@ void ClientLink::Impl::take_back(const std::vector<Engine::Returned>& returned) 
 
 void ClientLink::Impl::shut_down() {
   // First: from here on no submit reserves a batch for this thread, or wakes it.
-  engine_.stop_watching(poller_.waiter());
+  engine_.deadline_timer().stop_watching(poller_.waiter());
   engine_.stop_waiting(idle_);
   if (std::exchange(has_reservation_, false)) engine_.decline();
   pending_queries_.close();

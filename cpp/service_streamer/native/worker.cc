@@ -274,7 +274,7 @@ void Worker::answer(HeldBatch& held) {
 }
 
 void Worker::prepare_run(const Batch& batch) {
-  runner_->phases = engine_.recording() ? std::make_shared<PhaseLog>() : nullptr;
+  runner_->phases = engine_.recorder().recording() ? std::make_shared<PhaseLog>() : nullptr;
   ranges_.clear();
   for (const RequestRange& range : batch.ranges) {
     ranges_.push_back({.items = &TensorCall::of(*range.request).items(), .begin = range.begin, .count = range.count});
@@ -290,7 +290,7 @@ void Worker::run_model(const Batch& batch) {
 }
 
 void Worker::record(const Batch& batch, const std::shared_ptr<PhaseLog>& phases) {
-  if (phases != nullptr) engine_.record_phases(batch, phases->phases());
+  if (phases != nullptr) engine_.recorder().record_phases(batch, phases->phases());
 }
 
 }  // namespace service_streamer::native

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "service_streamer/wire/message.h"
@@ -35,8 +36,6 @@ void Clients::start() {
   ended_calls_->belong_to_this_thread();
 }
 
-// --- receiving ---
-
 void Clients::handle(const Poller::Event& event) {
   if (event.key == kListenerKey) return accept();
   const auto found = clients_.find(event.key);
@@ -49,6 +48,47 @@ void Clients::handle(const Poller::Event& event) {
   }
   read(client);
 }
+
+bool Clients::serve() {
+  for (const auto& [id, client] : clients_) {
+    client->peer.flush_releases();
+    while (!client->waiting.empty() && engine_.has_room(client->waiting.front()->request, poller_.waiter())) {
+      client->waiting.front()->unref();
+      client->waiting.pop_front();
+    }
+    if (client->more && !client->blocked()) read(*client);
+  }
+  answer_ready_queries();
+  remove_broken();
+  send_results();  // after all that may end requests, so that one message has all of them
+  bool more = false;
+  for (const auto& [id, client] : clients_) {
+    const bool reads = !client->blocked();
+    client->peer.read(reads);
+    more |= (reads && client->more) || client->peer.broken();
+  }
+  return more;
+}
+
+void Clients::stop() {
+  poller_.forget(listener_.get());
+  listener_.reset();
+  for (const auto& [id, client] : clients_) {
+    if (!client->blocked()) read(*client);  // requests that have arrived are reported too
+    end_all(*client, Outcome::kClosed);
+  }
+  send_results();
+  const TimePoint deadline = Clock::now() + kLastReadTimeout;
+  for (const auto& [id, client] : clients_) {
+    client->peer.send(make_text(MessageType::kClosed, {}));
+    client->peer.send_rest(deadline);
+    client->peer.set_broken();
+  }
+  remove_broken();  // the clients see the end of file
+  ended_calls_->close();
+}
+
+// --- private ---
 
 void Clients::accept() {
   while (FileDescriptor socket = accept_from(listener_)) {
@@ -134,23 +174,6 @@ void Clients::submit(Client& client, SubmittedRequest& submitted) {
   workers_.availability.check(call->request);
 }
 
-void Clients::refuse(Client& client, ClientCall& call) {
-  EndedCall end{.id = call.id(), .outcome = Outcome::kNone, .note = {}, .ranges = {}};
-  if (!engine_.knows_tenant(call.request)) {
-    end.outcome = Outcome::kLost;
-    end.note = "tenant: " + std::string(call.request.tenant());
-  } else if (call.request.retry_after > 0) {
-    end.outcome = Outcome::kRefused;
-    end.note = retry_note(call.request.retry_after);
-    EndedRequests hopeless;
-    engine_.end_hopeless(hopeless);
-    publish(hopeless);
-  }
-  client.ended.push_back(std::move(end));
-  client.calls.erase(call.id());
-  call.unref();
-}
-
 bool Clients::cancel(Client& client, const InMessage& message) {
   std::vector<std::uint64_t> ids;
   if (!parse(message, ids)) return false;
@@ -163,27 +186,70 @@ bool Clients::cancel(Client& client, const InMessage& message) {
   return true;
 }
 
-// --- sending ---
+// False: the query is invalid.
+bool Clients::handle_query(Client& client, const InMessage& message) {
+  Query query;
+  if (!parse(message, query)) return false;
+  if (query.kind == QueryKind::kWaitReady) {
+    client.ready_queries.push_back(message.id);
+    ++ready_query_count_;
+  } else {
+    send_reply(client, message.id, reply_to(client, query));
+  }
+  return true;
+}
 
-bool Clients::serve() {
-  for (const auto& [id, client] : clients_) {
-    client->peer.flush_releases();
-    while (!client->waiting.empty() && engine_.has_room(client->waiting.front()->request, poller_.waiter())) {
-      client->waiting.front()->unref();
-      client->waiting.pop_front();
+QueryReply Clients::reply_to(Client& client, const Query& query) {
+  const auto call = client.calls.find(query.request);
+  EndedRequests ended;
+  switch (query.kind) {
+    case QueryKind::kCancel: {
+      const bool cancelled =
+          call != client.calls.end() && engine_.end_early(call->second->request, Outcome::kCancelled, false, ended);
+      publish(ended);
+      send_results();  // so that the client sees the end of the request before the reply
+      return {.yes = cancelled, .text = {}};
     }
-    if (client->more && !client->blocked()) read(*client);
+    case QueryKind::kRunning:
+      return {.yes = call != client.calls.end() && engine_.running(call->second->request), .text = {}};
+    case QueryKind::kStats:
+      return {.yes = true, .text = workers_.stats()};
+    case QueryKind::kConfigure:
+      try {
+        workers_.configure(query.change);
+      } catch (const std::invalid_argument& error) {
+        return {.yes = false, .text = error.what()};
+      }
+      return {.yes = true, .text = {}};
+    case QueryKind::kStartRecording: {
+      const std::uint64_t recording = engine_.recorder().start(query.limit, query.max_events);
+      if (recording != 0) client.recording = recording;
+      return {.yes = recording != 0, .text = {}};
+    }
+    case QueryKind::kFinishRecording: {
+      std::string events = engine_.recorder().finish(std::exchange(client.recording, 0));
+      return {.yes = !events.empty(), .text = std::move(events)};
+    }
+    case QueryKind::kWaitReady:
+      break;
   }
-  answer_ready_queries();
-  remove_broken();
-  send_results();  // after all that may end requests, so that one message has all of them
-  bool more = false;
+  return {};
+}
+
+void Clients::send_reply(Client& client, std::uint64_t id, QueryReply reply) {
+  client.peer.send(make_query_reply(id, std::move(reply)));
+}
+
+// Replies to kWaitReady queries if a worker is ready, or if none will be.
+void Clients::answer_ready_queries() {
+  if (ready_query_count_ == 0) return;
+  QueryReply reply{.yes = workers_.any_ready(), .text = {}};
+  if (!reply.yes && !workers_.availability.unavailable()) return;
+  if (!reply.yes) reply.text = workers_.availability.note();
   for (const auto& [id, client] : clients_) {
-    const bool reads = !client->blocked();
-    client->peer.read(reads);
-    more |= (reads && client->more) || client->peer.broken();
+    for (const std::uint64_t query : std::exchange(client->ready_queries, {})) send_reply(*client, query, reply);
   }
-  return more;
+  ready_query_count_ = 0;
 }
 
 void Clients::send_results() {
@@ -202,7 +268,22 @@ void Clients::send_results() {
   }
 }
 
-// --- closing ---
+void Clients::refuse(Client& client, ClientCall& call) {
+  EndedCall end{.id = call.id(), .outcome = Outcome::kNone, .note = {}, .ranges = {}};
+  if (!engine_.knows_tenant(call.request)) {
+    end.outcome = Outcome::kLost;
+    end.note = "tenant: " + std::string(call.request.tenant());
+  } else if (call.request.retry_after > 0) {
+    end.outcome = Outcome::kRefused;
+    end.note = retry_note(call.request.retry_after);
+    EndedRequests hopeless;
+    engine_.end_hopeless(hopeless);
+    publish(hopeless);
+  }
+  client.ended.push_back(std::move(end));
+  client.calls.erase(call.id());
+  call.unref();
+}
 
 void Clients::end_all(Client& client, Outcome outcome) {
   EndedRequests ended;
@@ -219,7 +300,7 @@ void Clients::remove_broken() {
     const std::unique_ptr<Client> client = std::move(next->second);
     next = clients_.erase(next);
     end_all(*client, Outcome::kCancelled);
-    if (client->recording != 0) engine_.drop_recording(client->recording);
+    if (client->recording != 0) engine_.recorder().drop(client->recording);
     if (!client->pid.empty()) {
       events_.post({.kind = Server::Event::Kind::kClientGone, .worker = 0, .text = client->pid});
     }
@@ -227,24 +308,6 @@ void Clients::remove_broken() {
     for (ClientCall* call : client->waiting) call->unref();
     ready_query_count_ -= client->ready_queries.size();
   }
-}
-
-void Clients::stop() {
-  poller_.forget(listener_.get());
-  listener_.reset();
-  for (const auto& [id, client] : clients_) {
-    if (!client->blocked()) read(*client);  // requests that have arrived are reported too
-    end_all(*client, Outcome::kClosed);
-  }
-  send_results();
-  const TimePoint deadline = Clock::now() + kLastReadTimeout;
-  for (const auto& [id, client] : clients_) {
-    client->peer.send(make_text(MessageType::kClosed, {}));
-    client->peer.send_rest(deadline);
-    client->peer.set_broken();
-  }
-  remove_broken();  // the clients see the end of file
-  ended_calls_->close();
 }
 
 }  // namespace service_streamer::ipc

@@ -217,7 +217,8 @@ bool Server::Impl::apply_requests() {
 }
 
 void Server::Impl::shut_down() {
-  engine_.stop_watching(poller_.waiter());  // from here on the engine must not count on this thread for deadlines
+  // From here on the engine must not count on this thread for deadlines.
+  engine_.deadline_timer().stop_watching(poller_.waiter());
   if (!address_.starts_with('@')) unlink(address_.c_str());
   {
     MutexLock turn(turn_);

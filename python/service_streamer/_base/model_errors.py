@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import traceback
 from types import TracebackType
@@ -26,6 +27,7 @@ class NotRun(Exception):
         self.error = error
 
 
+_SENT = "_service_streamer_sent"
 _ENDS_A_LOOP = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 FAULTS_OF_THE_MODEL = (OutputSizeMismatch, OutputRefused, NotRun)
@@ -54,10 +56,24 @@ def without_frames(error: BaseException, trace: TracebackType | None) -> Excepti
             text = type(error).__name__
     # The model may keep the original; without its frames the memory of the batch is freed.
     error.__traceback__ = error.__context__ = error.__cause__ = None
-    getattr(error, "__dict__", {}).pop("_service_streamer_sent", None)  # of an earlier stream
+    note_sent(error, None)  # of an earlier stream
     copied = copy_error(error)
     copied.__cause__ = WorkerTraceback(text) if text is not None else None
     return for_callers(copied)
+
+
+def note_sent(error: BaseException, sent: tuple[bytes, int] | None) -> None:
+    """Note in an exception which pieces of its stream were sent before it: a `Sent`; None: none."""
+    with contextlib.suppress(Exception):  # a class without a dict
+        if sent is not None:
+            vars(error)[_SENT] = sent
+        else:
+            vars(error).pop(_SENT, None)
+
+
+def sent_of(error: BaseException | None) -> tuple[bytes, int] | None:
+    """Return what `note_sent` has noted."""
+    return getattr(error, "__dict__", {}).get(_SENT)  # not getattr: it may run code of the user
 
 
 def for_callers(error: BaseException) -> Exception:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import numbers
 import operator
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -21,6 +23,9 @@ MAX_COUNT = 2**31 - 1  # of items: the range of the core's counter
 MAX_SHARE = 1e6  # of a tenant
 LONGEST_TENANT = 200  # characters: the bound of the core
 LONG_LATENCY = 10.0  # s; a larger max_latency was probably meant in milliseconds
+_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BYTES |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}
+_MEMORY = re.compile(r"([0-9.]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +34,10 @@ class Options:
 
     Raises:
         ValueError: a value is invalid. The message names the field and the value.
+
+    Example:
+        >>> extend.Options(batch_size=64, policy="greedy").max_latency
+        0.1
     """
 
     batch_size: int
@@ -191,6 +200,31 @@ def timeout(name: str, value: Any) -> float | None:
             f"{name} must be a number of seconds, at least 0, or None, not {value!r}"
         )
     return None if value == math.inf else float(value)
+
+
+def memory(name: str, value: Any) -> int | None:
+    """Return a number of bytes, of an int or of a str such as "12GB" or "512MiB".
+
+    Raises:
+        TypeError, ValueError: the value is invalid. The message names the setting and the value.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise wrong_option(
+            f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}', TypeError
+        )
+    size = float("nan")
+    if not isinstance(value, str):
+        size = value
+    elif (found := _MEMORY.fullmatch(value.strip())) is not None:
+        with contextlib.suppress(ValueError):  # two points
+            size = float(found[1]) * _BYTES[found[2].lower()]
+    if not 0 < size < float("inf"):
+        raise wrong_option(
+            f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}'
+        )
+    return int(size)
 
 
 def address(value: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._base import options as _options
 from .._base.errors import StreamerError
 from .http import end_listening, http_server, listen, shown, url_of
 from .logs import say
@@ -157,11 +158,10 @@ def serve_hub(
         from ..server._http.front import HttpFront
     if grpc is not None:
         from ..server._grpc.front import GrpcFront
-    from ..hub._memory import parse_bytes
 
     try:
-        limit = parse_bytes("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
-        json_limit = parse_bytes("--max-json-body", options.pop("max_json_body", None))
+        limit = _options.memory("--body-limit", options.pop("body_limit", None)) or BODY_LIMIT
+        json_limit = _options.memory("--max-json-body", options.pop("max_json_body", None))
         access = access_of(repository, infer_token_file, control_token_file)
     except ValueError as error:
         raise CommandError(str(error)) from None

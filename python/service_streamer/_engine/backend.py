@@ -16,15 +16,141 @@ from . import lifecycle
 from .future import Future
 
 
+class Batch(Protocol):
+    """The items that run together, of one or more requests. Any thread may call the methods.
+
+    Dropped without `complete` or `fail` it ends its requests with `WorkerLost`.
+
+    Example:
+        >>> class Careful(extend.WaitingRoom):
+        ...     def hand_on(self, batch):
+        ...         if batch.drop_ended():
+        ...             batch.complete([item + 1 for item in batch.items])
+        >>> with extend.BackendStreamer(extend.Options(batch_size=64), Careful) as streamer:
+        ...     streamer.predict([1, 2])
+        [2, 3]
+    """
+
+    @property
+    def items(self) -> list[Any]:
+        """The items, in a new list each time."""
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that have items in it."""
+
+    @property
+    def age(self) -> float:
+        """Seconds that its oldest request had waited when it was formed."""
+
+    @property
+    def ended(self) -> bool:
+        """True if no caller waits for it any more."""
+
+    def __len__(self) -> int: ...
+
+    def complete(self, outputs: Any, /) -> None:
+        """Give the requests their outputs: a list, tuple, array or tensor with one for each item.
+
+        Raises:
+            OutputSizeMismatch, TypeError: the outputs do not fit. No request is answered.
+        """
+
+    def fail(self, error: BaseException, /) -> None:
+        """End the requests with an exception."""
+
+    def drop_ended(self) -> bool:
+        """Leave out the items of requests that have ended. Return False if none is left."""
+
+
+class EngineLike(Protocol):
+    """An engine, as a streamer uses it. Any thread may call the methods.
+
+    The engine of a `WaitingRoom` is one. Others turn each request into one of another engine.
+
+    Example:
+        >>> class Echo(extend.WaitingRoom):
+        ...     def hand_on(self, batch):
+        ...         batch.complete(batch.items)
+        >>> backend = Echo(extend.Options(batch_size=64))
+        >>> backend.engine.predict(["a", "b"], 5, 0), backend.engine.stats()["completed"]
+        (['a', 'b'], 1)
+        >>> backend.close(True)
+    """
+
+    def predict(
+        self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /
+    ) -> Any:
+        """Block until the request has ended. Return its outputs, or raise its exception."""
+
+    def submit(
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
+    ) -> Any:
+        """Return a future. Blocks only while the queue is full."""
+
+    def submit_async(
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+        /,
+    ) -> Any:
+        """Return a future. Never blocks: if the queue is full, the request waits."""
+
+    def close(self, drain: bool, /) -> None:
+        """Reject new requests; without `drain` also end the queued ones. Never blocks."""
+
+    def closed(self) -> bool:
+        """Return True if new requests are rejected."""
+
+    def join(self, timeout: float | None, /) -> bool:
+        """Block until all requests have ended; return False on timeout."""
+
+    def abort(self) -> None:
+        """End all requests, also those that the model works on."""
+
+    def stats(self) -> Mapping[str, Any]:
+        """Return ``submitted`` and the counts of the outcomes. Asks no other process.
+
+        An engine that forms batches returns more.
+        """
+
+
 class Backend(Protocol):
     """An engine, and the threads or processes that answer its requests.
 
     It has no reference to the streamer, so that an unreferenced streamer can be deleted.
+
+    Example:
+        >>> class Impatient(extend.WaitingRoom):  # has all of it, and changes what is different
+        ...     def hand_on(self, batch):
+        ...         batch.complete(batch.items)
+        ...     def wait_ready(self, timeout):
+        ...         return False
+        >>> with extend.BackendStreamer(extend.Options(batch_size=64), Impatient) as streamer:
+        ...     try:
+        ...         streamer.wait_ready(timeout=1)
+        ...     except RequestTimeout as error:
+        ...         print(error)
+        BackendStreamer is not ready after 1 s
     """
 
-    engine: _core.Engine
+    @property
+    def engine(self) -> EngineLike:
+        """Return the engine. It is always the same one."""
+
     remote: bool
     """the model runs in another process"""
+    pieces_to: bytes | None
+    """where workers send the pieces of streams; None: not through a broker"""
 
     def close(self, drain: bool) -> None:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""
@@ -64,12 +190,54 @@ class Backend(Protocol):
         """Wait until all workers have loaded the model; return False on timeout."""
 
 
+class EngineBackend:
+    """A `Backend` with an engine of its own. A subclass sets `engine`, and has what is missing."""
+
+    engine: _core.Engine
+    remote = False
+    pieces_to: bytes | None = None
+
+    def close(self, drain: bool) -> None:
+        self.engine.close(drain)
+
+    def join(self, timeout: float | None) -> bool:
+        raise NotImplementedError
+
+    def close_alone(self, drain: bool) -> None:
+        self.close(drain)
+        join_in_background(self)
+
+    def own_this_thread(self) -> bool:
+        raise NotImplementedError
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        return self.engine.stats()
+
+    def configure(self, change: Mapping[str, Any]) -> None:
+        self.engine.configure(**change)
+
+    def start_recording(self, seconds: float, max_events: int) -> int:
+        return self.engine.start_recording(seconds, max_events)
+
+    def finish_recording(self, number: int) -> bytes:
+        return self.engine.finish_recording(number)
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        return True
+
+
 class NoBackend:
-    """Replaces a `Backend` that could not be created. Its other methods raise the error."""
+    """Replaces a `Backend` that could not be created, and its engine. Requests raise the error."""
+
+    remote = False
+    pieces_to: bytes | None = None
 
     def __init__(self, error: Exception) -> None:
-        self.engine: Any = self
         self._error = error
+
+    @property
+    def engine(self) -> NoBackend:
+        return self
 
     def close(self, drain: bool) -> None:
         """Do nothing."""
@@ -85,14 +253,15 @@ class NoBackend:
         """Return False: there are no threads."""
         return False
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
+    def abort(self) -> None:
+        """Do nothing: there are no requests."""
 
-        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-            raise type(self._error)(*self._error.args)
+    def refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise the error."""
+        raise type(self._error)(*self._error.args)
 
-        return refuse
+    predict = submit = submit_async = closed = refuse
+    stats = configure = start_recording = finish_recording = wait_ready = refuse
 
 
 def make_engine(

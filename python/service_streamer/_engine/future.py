@@ -11,7 +11,7 @@ import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from .. import _core
 from .._base.messages import describe
@@ -92,6 +92,41 @@ class Future(_core.FutureBase[R], concurrent.futures.Future[R]):
         raise concurrent.futures.InvalidStateError(
             f"{method}() is for executors; the streamer that created this future sets its result"
         )
+
+
+class Outcome(NamedTuple):
+    """How a request has ended.
+
+    Example:
+        >>> future = ThreadedStreamer(sorted, batch_size=64).submit([1, "a"])
+        >>> isinstance(future.exception(), TypeError), extend.outcome_of(future).name
+        (True, 'failed')
+    """
+
+    name: str
+    """the field of `StreamerStats` that counts it, such as "completed\""""
+    since: float
+    """seconds since then"""
+
+
+def outcome_of(future: Future[Any]) -> Outcome | None:
+    """Return how the request of a future has ended, without decoding its outputs.
+
+    Args:
+        future: of a streamer.
+
+    Returns:
+        None: the request has not ended.
+
+    Example:
+        >>> future = ThreadedStreamer(sorted, batch_size=64).submit([1, 2])
+        >>> future.result()
+        [1, 2]
+        >>> extend.outcome_of(future).name
+        'completed'
+    """
+    ended = future._ended()
+    return None if ended is None else Outcome(*ended)
 
 
 def notify_waiters(future: Any) -> None:

@@ -55,6 +55,8 @@ _hooked = False
 _after_first_request: list[Callable[[], object]] = []
 _before_close_all: list[Callable[[], object]] = []
 _after_close_all: list[Callable[[], object]] = []
+_before_worker_ends: list[Callable[[], object]] = []
+_on_drop: list[Callable[[object], object]] = []
 
 
 def watch(streamer: Forked) -> None:
@@ -70,7 +72,15 @@ def watch_backend(backend: Service) -> None:
 
 
 def after_first_request(callback: Callable[[], object]) -> None:
-    """Register a function that each engine calls with its first request. It must not raise."""
+    """Register a function that each engine calls with its first request. It must not raise.
+
+    Example:
+        >>> begun = []
+        >>> extend.after_first_request(lambda: begun.append(os.getpid()))
+        >>> outputs = ThreadedStreamer(sorted, batch_size=64).predict([1])
+        >>> os.getpid() in begun
+        True
+    """
     _after_first_request.append(callback)
 
 
@@ -80,14 +90,41 @@ def before_close_all(callback: Callable[[], object]) -> None:
 
 
 def after_close_all(callback: Callable[[], object]) -> None:
-    """Register a function that is called at exit, when all backends are closed."""
+    """Register a function that is called at exit, when all streamers are closed.
+
+    Example:
+        >>> extend.after_close_all(lambda: None)  # write the last numbers
+    """
     _after_close_all.append(callback)
+
+
+def before_worker_ends(callback: Callable[[], object]) -> None:
+    """Register a function that a worker process calls before it ends. It must not raise."""
+    _before_worker_ends.append(callback)
+
+
+def on_drop(callback: Callable[[object], object]) -> None:
+    """Register a function that is called with each engine that is closed without a drain."""
+    _on_drop.append(callback)
 
 
 def begin_requests() -> None:
     """Call the functions of `after_first_request`."""
     for callback in _after_first_request:
         callback()
+
+
+def end_worker() -> None:
+    """Close what the model has opened, then call the functions of `before_worker_ends`."""
+    close_all()
+    for callback in _before_worker_ends:
+        callback()
+
+
+def drop(engine: object) -> None:
+    """Call the functions of `on_drop`."""
+    for callback in _on_drop:
+        callback(engine)
 
 
 def close_all() -> None:

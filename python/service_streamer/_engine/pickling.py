@@ -20,6 +20,7 @@ from types import WrapperDescriptorType
 from typing import Any, NoReturn, TypeAlias
 
 from .._base.errors import RequestTimeout, SerializationError, WorkerLost, WorkerTraceback
+from .._base.model_errors import note_sent, sent_of
 from .outputs import has_several, mapped
 
 # ------------------------------------------------------------------------ errors
@@ -111,7 +112,7 @@ def pack_error(error: BaseException, causes: int = 1) -> list[Any]:
     elif cause is not None:
         cause = pack_error(cause, causes - 1) if causes else None
     packed: list[Any] = [_pickled(error), _full(error), cause]
-    if (sent := getattr(error, "_service_streamer_sent", None)) is not None:
+    if (sent := sent_of(error)) is not None:
         packed.append(tuple(sent))
     return packed
 
@@ -131,8 +132,7 @@ def unpack_error(packed: list[Any]) -> BaseException:
         is_text = isinstance(cause, str)
         error.__cause__ = WorkerTraceback(cause) if is_text else unpack_error(cause)
     if sent:
-        with contextlib.suppress(Exception):  # a class without a dict
-            error._service_streamer_sent = sent[0]  # type: ignore[attr-defined]
+        note_sent(error, sent[0])
     return error
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_origin
 
 from .._base.errors import SerializationError
+from .._base.loadable import loadables
 from .._base.messages import made_by_user, see, short, warn, wrong_option
 from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
 from ..managed_model import ManagedModel
+from ..step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
 """what runs in worker processes"""
@@ -46,6 +48,8 @@ class Model:
             predict = managed.predict
         else:
             predict = self.source
+        for part in loadables(predict):
+            part.load()
         predict = whole(predict)
         for start in range(0, len(self.warmup), batch_size):
             predict(list(self.warmup[start : start + batch_size]))
@@ -133,13 +137,17 @@ def _streams(predict: Callable[[list[Any]], Any]) -> bool:
 
 def is_managed(source: Any) -> bool:
     """Return True for a subclass of `ManagedModel`, also one with type parameters."""
-    source = get_origin(source) or source
-    return isinstance(source, type) and issubclass(source, ManagedModel)
+    return _is_subclass(source, ManagedModel)
 
 
 def makes_steps(source: Any) -> bool:
     """Return True for a `StepModel`, and for a subclass of it."""
-    return bool((isinstance(source, ManagedModel) or is_managed(source)) and source._makes_steps)
+    return isinstance(source, StepModel) or _is_subclass(source, StepModel)
+
+
+def _is_subclass(source: Any, kind: type) -> bool:
+    source = get_origin(source) or source
+    return isinstance(source, type) and issubclass(source, kind)
 
 
 def name_of(source: Any) -> str:

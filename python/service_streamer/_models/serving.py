@@ -5,17 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import _core
-from .._base.model_errors import FAULTS_OF_THE_MODEL, detached, is_out_of_memory, without_frames
+from .._base.errors import WorkerLost
+from .._base.model_errors import (
+    FAULTS_OF_THE_MODEL,
+    NotRun,
+    detached,
+    is_out_of_memory,
+    without_frames,
+)
 from .._base.request_context import reader_of, trace_of
 from .log_entry import LogEntry
 
 if TYPE_CHECKING:
+    from .._base.options import Options
+    from .._engine.backend import Batch
     from .spans.batches import StepsSpan
 
 _logger = logging.getLogger("service_streamer")
@@ -64,6 +72,41 @@ def serve(
         entry.write()
 
 
+def answer(
+    batch: Batch, predict: Callable[[list[Any]], Any], options: Options, name: str = ""
+) -> None:
+    """Run a batch and answer its requests, as a thread of a `ThreadedStreamer` does.
+
+    If `predict` raises, parts of the batch run again, so that only the guilty requests fail. Each
+    batch is logged, and its outputs are checked and divided. `WorkerLost` of `predict` means that
+    no item is the cause, so nothing runs again.
+
+    Args:
+        batch: was not run yet.
+        predict: takes a list of items, and returns one output per item.
+        options: of the streamer.
+        name: of the model, for the log.
+
+    Example:
+        >>> options = extend.Options(batch_size=64)
+        >>> class Inverse(extend.WaitingRoom):
+        ...     def hand_on(self, batch):
+        ...         extend.answer(batch, lambda items: [1 / item for item in items], options)
+        >>> with extend.BackendStreamer(options, Inverse) as streamer:
+        ...     good, bad = streamer.submit([4]), streamer.submit([0])
+        ...     good.result(), bad.exception()
+        ([0.25], ZeroDivisionError('division by zero'))
+    """
+
+    def run(items: list[Any]) -> Any:
+        try:
+            return predict(items)
+        except WorkerLost as error:
+            raise NotRun(detached(error)) from None
+
+    serve(cast(_core.Batch, batch), None, None, run, options.budget, name)
+
+
 def _resolve(
     batch: _core.Batch,
     error: Exception,
@@ -74,7 +117,11 @@ def _resolve(
     if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
         isolate(batch, error, predict, budget, active)
     else:
-        batch.fail(error)
+        batch.fail(_cause(error))
+
+
+def _cause(error: Exception) -> Exception:
+    return error.error if isinstance(error, NotRun) else error
 
 
 def _span(
@@ -114,18 +161,6 @@ def _batch_spans() -> ModuleType | None:
     except ImportError:  # opentelemetry is an extra
         return None
     return batches
-
-
-def flush_spans() -> None:
-    """Export the spans of batches before this process ends."""
-    if (spans := sys.modules.get(f"{__package__}.spans.batches")) is not None:
-        spans.flush()
-
-
-def flush_streams() -> None:
-    """Send the last pieces of streams before this process ends."""
-    if (remote := sys.modules.get("service_streamer._streams.remote")) is not None:
-        remote.finish()
 
 
 def _ignore(error: Exception) -> None:
@@ -218,7 +253,7 @@ def isolate(
         if raised is None:
             isolation.passed()
         elif isinstance(raised, FAULTS_OF_THE_MODEL):
-            group.fail(raised)
+            group.fail(_cause(raised))
             isolation.passed()
         elif isolation.failed(group.requests, len(group), is_out_of_memory(raised)):
             group.fail(raised)

@@ -14,8 +14,8 @@ from .._base.model_errors import copy_error, detached
 from .._base.options import Options
 from .._base.request_context import trace_of
 from .._engine.future import Future
-from .._streamers.streamer import BaseStreamer
-from .._threads.worker import EngineThreads, only_thread_of
+from .._engine.waiting_room import WaitingRoom
+from .._streamers.streamer import BaseStreamer, Component
 from .._waiting.threads import original
 from .._waiting.timeouts import countdown
 from .request import Piece, StagedRequest, join
@@ -74,7 +74,7 @@ class PipelineFuture(Future):
             request.end()
 
 
-class PipelineBackend(EngineThreads):
+class PipelineBackend(WaitingRoom):
     """A `Backend`: an engine, and a thread that brings its requests to the first stage.
 
     Args:
@@ -95,11 +95,11 @@ class PipelineBackend(EngineThreads):
         options: Options,
         max_in_flight: int,
     ) -> None:
-        super().__init__(options, count=1, future_type=PipelineFuture)
-        self._streamers = tuple(streamers)
+        super().__init__(options, future_type=PipelineFuture)
+        self._stages = tuple(map(Component, streamers))
         self._names = tuple(names)
-        self._owned = [each for each in streamers if each not in borrowed]
-        self.remote = streamers[-1]._backend.remote  # the last stage sends the pieces of streams
+        self._owned = [Component(each) for each in streamers if each not in borrowed]
+        self.remote = self._stages[-1].backend.remote  # the last stage sends the pieces of streams
         self._max_in_flight = max_in_flight
         self._drain = True
         self._alone = False
@@ -124,20 +124,20 @@ class PipelineBackend(EngineThreads):
         joined = super().join(timeout)
         self._drain = self._drain and joined
         self._close_stages()
-        for streamer in self._owned:
-            streamer._end_close(left())
+        for stage in self._owned:
+            stage.end_close(left())
         return joined
 
     def own_this_thread(self) -> bool:
         return super().own_this_thread() or any(
-            streamer._backend.own_this_thread() for streamer in self._streamers
+            stage.backend.own_this_thread() for stage in self._stages
         )
 
     def wait_ready(self, timeout: float | None) -> bool:
         left = countdown(timeout)
-        for streamer in self._streamers:
-            streamer._check_open()
-            if not streamer._backend.wait_ready(left()):
+        for stage in self._stages:
+            stage.check_open()
+            if not stage.backend.wait_ready(left()):
                 return False
         return True
 
@@ -158,17 +158,15 @@ class PipelineBackend(EngineThreads):
 
     # ------------------------------------------------------------------------ its thread
 
-    def _work(self) -> None:
-        with only_thread_of(self.engine):
-            while batch := self.engine.next_batch(None):
-                self._begin(batch)
-                del batch
-                while self._in_flight >= self._max_in_flight:
-                    self._in_flight -= self._ended.get()
-            self.engine.join(None)
-            self._close_stages()
+    def wait_for_room(self) -> None:
+        while self._in_flight >= self._max_in_flight:
+            self._in_flight -= self._ended.get()
 
-    def _begin(self, batch: _core.Batch) -> None:
+    def ended(self) -> None:
+        self.engine.join(None)
+        self._close_stages()
+
+    def hand_on(self, batch: _core.Batch) -> None:
         piece: Piece = batch.items[0]
         if contexts := batch.contexts:
             piece.context = contexts[0][0]
@@ -189,7 +187,7 @@ class PipelineBackend(EngineThreads):
             return
         try:
             # If the stage is full, the piece waits for room there, and not this thread.
-            call = self._streamers[stage]._engine.submit_async(
+            call = self._stages[stage].engine.submit_async(
                 items,
                 None,
                 piece.request.priority,
@@ -209,7 +207,7 @@ class PipelineBackend(EngineThreads):
             error = call.exception()
             if error is not None:
                 piece.fail(of_stage(self._names[stage], error))
-            elif stage + 1 < len(self._streamers):
+            elif stage + 1 < len(self._stages):
                 self._enter(stage + 1, piece, call.result())
             else:
                 piece.arrived(call.result())
@@ -218,13 +216,13 @@ class PipelineBackend(EngineThreads):
 
     def _context_for(self, stage: int, piece: Piece) -> bytes | None:
         """Return the context of the request. Only the last stage sends outputs to its reader."""
-        if piece.context is None or stage == len(self._streamers) - 1:
+        if piece.context is None or stage == len(self._stages) - 1:
             return piece.context
         return trace_of(piece.context)
 
     def _close_stages(self) -> None:
-        for streamer in self._owned:
-            streamer._begin_close(self._drain, self._alone)
+        for stage in self._owned:
+            stage.begin_close(self._drain, self._alone)
 
 
 def of_stage(name: str, error: BaseException) -> BaseException:

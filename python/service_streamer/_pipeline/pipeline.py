@@ -18,7 +18,7 @@ from .._engine.future import Future
 from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
 from .._streamers import map as _map
-from .._streamers.streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer, Component
 from .._waiting import greenlets
 from .backend import PipelineBackend, PipelineFuture
 from .explanation import PipelineStats, loads_of, report, verdict
@@ -112,7 +112,7 @@ class Pipeline(BaseStreamer):
         self._names = distinct(
             [each.name or f"stage-{number}" for number, each in enumerate(described, 1)]
         )
-        self._chunk_size = max(each._options.batch_size for each in self._streamers)
+        self._chunk_size = max(Component(each).options.batch_size for each in self._streamers)
         self._piece_size = max(1, self._chunk_size // 4)
         super().__init__(options, self._make_backend(options))
 
@@ -248,8 +248,8 @@ class Pipeline(BaseStreamer):
                 future = self._engine.submit_async(request.pieces, None, priority, tenant, context)
             return self._bound(future, request)
 
-        last = self._streamers[-1]._backend
-        client = getattr(last, "pieces_to", None)  # of a broker, whose reader knows its own streams
+        last = Component(self._streamers[-1]).backend
+        client = last.pieces_to  # of a broker, whose reader knows its own streams
         owner = self._engine if client is None else last.engine
         return opening.begin(submit, item, buffer, owner, last.remote, client)
 

@@ -12,7 +12,7 @@ from .._base.options_file import OptionsFile
 from .._models.model import is_managed, name_of
 from .._models.native import NativeSource
 from .._processes.streamer import Streamer
-from .._streamers.streamer import BaseStreamer
+from .._streamers.streamer import BaseStreamer, Component
 from ..managed_model import ManagedModel
 from .kinds import kind_for
 
@@ -117,7 +117,7 @@ class Stage:
     def capacity(self) -> int:
         """The number of items that its workers can have at the same time, or a guess."""
         if isinstance(self.target, BaseStreamer):
-            return 4 * self.target._options.batch_size  # the number of workers may change
+            return 4 * Component(self.target).options.batch_size  # the number of workers may change
         native = isinstance(self.target, NativeSource)
         return self._batch_size * (self.target.workers if native else self._workers)
 
@@ -129,7 +129,7 @@ class Stage:
             StreamerClosed: the streamer that was given is closed.
         """
         if isinstance(self.target, BaseStreamer):
-            self.target._check_open()
+            Component(self.target).check_open()
             return self.target
         kind = kind_for(self.target, self._processes)
         for option in self._options:
@@ -145,7 +145,7 @@ class Stage:
 
     def _default_name(self) -> str | None:
         if isinstance(self.target, BaseStreamer):
-            return self.target._name().replace("/", "_")
+            return Component(self.target).name.replace("/", "_")
         name = name_of(self.target).rpartition(".")[2]
         return None if name == "<lambda>" else name
 

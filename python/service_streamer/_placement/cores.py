@@ -6,27 +6,36 @@ import contextlib
 import logging
 import os
 import sys
-from types import FunctionType
 from typing import Any
 
+from .._base.loadable import loadables, parts_of
 from .._base.messages import see
-from .._base.variables import variables_of
 from .machine import cpu_count
 
 _logger = logging.getLogger("service_streamer")
+
+_OF_TORCH = "torch.set_num_threads({}) before the first request"
 
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")  # what a process opens to compute on a GPU
 
 
 def cpu_threads(predict: Any) -> int | None:
-    """Return how many threads of this process compute one batch of a torch model on the CPU.
+    """Return how many threads of this process compute one batch of a model on the CPU.
 
-    None: it uses a GPU, or no torch is seen in it. Such a model may only wait for a service.
+    None: it uses a GPU, or neither torch nor a `Loadable` is seen in it. Such a model may only wait
+    for a service.
     """
+    for model in loadables(predict):
+        return model.intra_op_threads
     with contextlib.suppress(Exception):  # objects of the user may raise
         if _runs_torch(predict) and not _uses_gpu():
             return int(sys.modules["torch"].get_num_threads())
     return None
+
+
+def remedy_of(predict: Any) -> str:
+    """Return what gives each worker of a model {} threads, for `complaint`."""
+    return "intra_op_threads={}" if loadables(predict) else _OF_TORCH
 
 
 def _runs_torch(predict: Any) -> bool:
@@ -34,20 +43,14 @@ def _runs_torch(predict: Any) -> bool:
     module = getattr(sys.modules.get("torch.nn"), "Module", None)
     if module is None:
         return False
-    owners = (predict, getattr(predict, "__self__", None))
-    parts = [*owners]
-    for each in owners:
-        parts += getattr(each, "__dict__", {}).values()
-    if type(predict) is FunctionType:
-        parts += variables_of(predict).values()
     # isinstance() would load an object that is loaded at its first use.
-    return any(module in type(part).__mro__ for part in parts)
+    return any(module in type(part).__mro__ for part in parts_of(predict))
 
 
 def complaint(
     worker_num: int,
     threads: int | None,
-    remedy: str = "torch.set_num_threads({}) before the first request",
+    remedy: str = _OF_TORCH,
     option: str = "worker_num",
 ) -> str | None:
     """Return the warning for workers of `threads` threads each; None: there are enough cores.

@@ -15,7 +15,7 @@ from .._base.errors import RequestTimeout, StreamerClosed, StreamerError
 from .._base.messages import see
 from .._base.options import Options
 from .._engine import lifecycle
-from .._engine.backend import join_in_background, make_engine, weakly
+from .._engine.backend import EngineBackend, join_in_background, make_engine, weakly
 from .._waiting import callbacks
 from .._waiting.threads import original
 
@@ -25,7 +25,7 @@ QUERY_TIMEOUT = 10.0  # s to wait for statistics or the reply to configure()
 FIRST_PATIENCE = 5.0  # s without a first answer, after which requests end with RequestTimeout
 
 
-class Client:
+class Client(EngineBackend):
     """A `Backend`: a local engine that queues requests, and a link that forwards them to the owner.
 
     It connects when it is first used. After the owner has ended, it reconnects with back-off. Until
@@ -72,9 +72,6 @@ class Client:
         self._fetching = original("_thread", "allocate_lock")()
         lifecycle.watch_backend(self)
 
-    def close(self, drain: bool) -> None:
-        self.engine.close(drain)
-
     def join(self, timeout: float | None) -> bool:
         self._fetch_events(QUERY_TIMEOUT if timeout is None else min(timeout, QUERY_TIMEOUT))
         self._closed = True
@@ -119,7 +116,7 @@ class Client:
         link = self._connect()
         ready = bool(link.wait_ready(timeout))
         if not ready and (error := link.connect_error()):
-            raise RequestTimeout(f"{self.name} is not ready after {timeout} s: {error}")
+            raise RequestTimeout(f"{self.name} is not ready after {timeout or 0:g} s: {error}")
         return ready
 
     def give_up(self) -> None:

@@ -15,7 +15,7 @@ from .._base.messages import wrong_option
 from .._base.options import Options
 from .._base.types import StartMethod
 from .._engine import lifecycle
-from .._engine.backend import join_in_background, make_engine
+from .._engine.backend import EngineBackend, make_engine
 from .._models.model import Model, makes_steps
 from .._placement.devices import Device
 from .._placement.places import Placement
@@ -69,7 +69,7 @@ class ProcessOptions:
             cuda.check_before_fork(self.devices)
 
 
-class Processes:
+class Processes(EngineBackend):
     """A `Backend`: an engine and its worker processes, which the constructor starts.
 
     With ``inline`` shared memory is not used, because requests come from other machines. The
@@ -150,10 +150,6 @@ class Processes:
                 return False
         return callbacks.flush(left())
 
-    def close_alone(self, drain: bool) -> None:
-        self.close(drain)
-        join_in_background(self)
-
     def own_this_thread(self) -> bool:
         return callbacks.in_callback() or self._thread.is_current()
 
@@ -164,12 +160,6 @@ class Processes:
         if self._makes_steps and change.get("slo"):
             raise _options.no_target_of_steps(change["slo"])
         self.server.configure(**change)
-
-    def start_recording(self, seconds: float, max_events: int) -> int:
-        return self.engine.start_recording(seconds, max_events)
-
-    def finish_recording(self, number: int) -> bytes:
-        return self.engine.finish_recording(number)
 
     def wait_ready(self, timeout: float | None) -> bool:
         return self._supervisor.wait_ready(timeout)

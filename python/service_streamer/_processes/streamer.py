@@ -404,12 +404,13 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             old.warmup,
         )
         if not greenlets.call(processes.restart, self._version(new), limit):
-            raise RequestTimeout(f"{self._name()} was not restarted after {timeout} s")
+            raise RequestTimeout(f"{self._name()} was not restarted after {limit or 0:g} s")
 
     # -------------------------------------------------------------------- private
 
     def _open(self, options: Options, backend: Processes | Client) -> None:
         self._peer = backend
+        self._is_client = isinstance(backend, Client)
         super().__init__(options, backend)
 
     def _version(self, model: Model) -> ModelVersion:
@@ -432,6 +433,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             owner_returns=owner_returns,
             user=self._peer.user,
         )
+        self._is_client = True
         return self._peer
 
     def _name(self) -> str:
@@ -443,3 +445,17 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             f"{type(self).__name__}.connect(address) in the other process"
         )
         raise TypeError(see(text, "a-streamer-that-is-pickled"))
+
+
+def processes_of(streamer: Streamer[Any, Any, Any], method: str) -> Processes:
+    """Return the worker processes of a streamer.
+
+    Args:
+        streamer: that has created them.
+        method: that needs them, for the message.
+
+    Raises:
+        RuntimeError: this process is a client.
+        StreamerClosed: the streamer is closed.
+    """
+    return streamer._owned(method)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import _core
 from .._engine import lifecycle
 from .._models.model import Model, makes_steps
-from .._models.serving import flush_spans, flush_streams, is_logged, serve
+from .._models.serving import is_logged, serve
 from .._placement import cores as _cores
 from .._placement.places import Place
 from . import unguarded
@@ -93,9 +93,7 @@ class Worker(BaseProcess):
                 serve(*unfinished, predict, job.budget, name)
                 del unfinished  # frees its items before the next wait
         finally:
-            lifecycle.close_all()  # the model may have created streamers
-            flush_streams()
-            flush_spans()
+            lifecycle.end_worker()
 
 
 def main(fd: int, parent: int, output_batch: bool, inline: bool) -> NoReturn:

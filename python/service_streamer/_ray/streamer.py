@@ -324,7 +324,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         self._shown = shown
         self._client = RayClient(options, owner, shown, owns=owns, window=window)
         super().__init__(options, self._client)
-        self._engine = Submissions(self._client.engine, options, self._client.cancel)  # type: ignore[assignment]
+        self._engine = Submissions(self._client.engine, options, self._client.cancel)
 
     def _backend_in_child(self) -> Backend:
         raise StreamerError(
@@ -334,6 +334,9 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
                 "a-raystreamer-in-a-forked-child",
             )
         )
+
+    def _has_ready_worker(self, stats: StreamerStats) -> bool:
+        return super()._has_ready_worker(stats) or bool(self._client.replicas())
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
         obstacle = self._client.obstacle

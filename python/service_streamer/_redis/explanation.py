@@ -7,7 +7,10 @@ from .._statistics.formats import count, duration
 from .._statistics.parts import ConsumerStats, StreamStats
 from .._statistics.stats import StreamerStats
 from .._statistics.verdict import failures
-from .protocol import CLAIM_AFTER
+from .protocol import BEATS, CLAIM_AFTER, CLAIMED_WITHIN
+
+_LATE = 2 * CLAIM_AFTER / BEATS  # two heartbeats of a worker that has requests are missing
+_NAMED = 3  # silent workers that are named
 
 
 def explain(name: str, stats: StreamerStats, unreachable: str) -> str:
@@ -49,6 +52,40 @@ def is_silent(worker: ConsumerStats) -> bool:
     return worker.idle >= CLAIM_AFTER
 
 
+def obstacle(stream: StreamStats) -> str:
+    """Return why requests are not answered: no worker, or silent ones. Empty: not known."""
+    if not stream.consumers:
+        return (
+            "No worker has joined the whole queue. Start one with the same broker, prefix and as "
+            "many shards (run_redis_workers_forever, or python -m service_streamer redis-worker)."
+        )
+    if stream.length and all(map(is_silent, stream.consumers)):
+        return (
+            f"{count(stream.length, 'request')} wait, and all workers have been silent for more "
+            f"than {duration(CLAIM_AFTER)}. Check whether they still run."
+        )
+    silent = [each for each in stream.consumers if each.idle >= _late_after(each)]
+    if not silent:
+        return ""
+    shown = sorted(silent, key=lambda each: -each.pending)[:_NAMED]
+    named = ", ".join(
+        f"{each.name} (for {duration(each.idle)}, with {count(each.pending, 'request')})"
+        for each in shown
+    )
+    if len(silent) > len(shown):
+        named += f" and {len(silent) - len(shown):,} more"
+    are = "is" if len(silent) == 1 else "are"
+    workers = count(len(stream.consumers), "worker")
+    text = f"{len(silent):,} of {workers} {are} silent: {named}."
+    if any(each.pending for each in silent):
+        text += f" Others take requests over within {duration(CLAIMED_WITHIN)} of a death."
+    return text
+
+
+def _late_after(worker: ConsumerStats) -> float:
+    return _LATE if worker.pending else CLAIM_AFTER
+
+
 def verdict(stream: StreamStats, stats: StreamerStats | None = None) -> str:
     """Return what requests wait for, and what to change; if many requests fail, that first.
 
@@ -57,21 +94,13 @@ def verdict(stream: StreamStats, stats: StreamerStats | None = None) -> str:
         stats: of the streamer. None: not known.
     """
     first = None if stats is None else failures(stats)
-    return " ".join(filter(None, (first, _limit(stream))))
+    return " ".join(filter(None, (first, obstacle(stream), _limit(stream))))
 
 
 def _limit(stream: StreamStats) -> str:
     waiting = stream.length - stream.pending
-    if not stream.consumers:
-        return (
-            "No worker has joined the whole queue. Start one with the same broker, prefix and as "
-            "many shards (run_redis_workers_forever, or python -m service_streamer redis-worker)."
-        )
-    if waiting > 0 and all(map(is_silent, stream.consumers)):
-        return (
-            f"{count(waiting, 'request')} wait, and all workers have been silent for more than "
-            f"{duration(CLAIM_AFTER)}. Check whether they still run."
-        )
+    if all(map(is_silent, stream.consumers)):
+        return ""  # the obstacle says so
     if waiting > stream.pending:
         return (
             f"The workers are the limit: {count(waiting, 'request')} wait and "

@@ -18,6 +18,8 @@ REPLY_EXPIRY_MS = 3_600_000  # of a reply stream since its last reply
 NOTICE_EXPIRY_MS = 60_000  # of the stream of cancellations since its last notice
 NOTICES = 1000  # notices that the stream of cancellations keeps
 CLAIM_AFTER = 6.0  # s without a heartbeat after which other workers may claim an entry
+BEATS = 3  # heartbeats, and looks for entries to claim, per `CLAIM_AFTER`
+CLAIMED_WITHIN = CLAIM_AFTER + CLAIM_AFTER / BEATS  # s after the death of a worker
 REPLAY_LIMIT_MS = 24 * 3_600_000  # after which a signed request counts as a replay
 
 _MAGIC = b"SS"

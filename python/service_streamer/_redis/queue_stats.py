@@ -34,13 +34,30 @@ def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) ->
     errors: list[BrokerError] = []
     for shard in shards:
         try:
-            of_shards.append(_read_shard(shard, timeout))
+            with contextlib.closing(shard.broker.connection(timeout or math.inf)) as connection:
+                of_shards.append(_read_shard(connection, shard))
         except BrokerError as error:
             errors.append(error)
     if not of_shards:
         raise errors[0]
+    return _together(of_shards, refused, len(errors))
+
+
+def read_on(connection: Connection, shard: Shard) -> StreamStats:
+    """Return the statistics of one shard, on a connection to it.
+
+    Raises:
+        BrokerError: the connection failed, or a command is not permitted.
+    """
+    return _together([_read_shard(connection, shard)], 0, 0)
+
+
+def _together(
+    of_shards: list[tuple[_Stream, _Stream]], refused: int, unreachable: int
+) -> StreamStats:
     streams = [stream for shard in of_shards for stream in shard]
     ages = [each.oldest for each in streams if each.oldest is not None]
+    added = [each.added for each in streams]
     consumers = [_merged([*main.consumers, *bulk.consumers]) for main, bulk in of_shards]
     return StreamStats(
         length=sum(each.length for each in streams),
@@ -49,8 +66,9 @@ def read(shards: Sequence[Shard], refused: int, timeout: float | None = None) ->
         consumers=_of_all_shards(consumers),
         refused=refused,
         bulk=sum(bulk.length for _, bulk in of_shards),
-        unreachable=len(errors),
+        unreachable=unreachable,
         shards=len(of_shards),
+        added=None if None in added else sum(filter(None, added)),
     )
 
 
@@ -60,22 +78,23 @@ class _Stream(NamedTuple):
     oldest: float | None
     """the age of the oldest entry in seconds"""
     consumers: list[ConsumerStats]
+    added: int | None
 
 
-def _read_shard(shard: Shard, timeout: float | None) -> tuple[_Stream, _Stream]:
+def _read_shard(connection: Connection, shard: Shard) -> tuple[_Stream, _Stream]:
     """Return the statistics of the main stream and of the bulk stream."""
-    with contextlib.closing(shard.broker.connection(timeout or math.inf)) as connection:
-        main, bulk = (_read(connection, shard, each.key) for each in shard.keys.streams)
+    main, bulk = (_read(connection, shard, each.key) for each in shard.keys.streams)
     return main, bulk
 
 
 def _read(connection: Connection, shard: Shard, key: bytes) -> _Stream:
-    length, pending, consumers, oldest = connection.query(
+    length, pending, consumers, oldest, about = connection.query(
         [
             ("XLEN", key),
             ("XPENDING", key, GROUP),
             ("XINFO", "CONSUMERS", key, GROUP),
             ("EVAL", _OLDEST, 1, key),
+            ("XINFO", "STREAM", key),
         ],
         *_MISSING,
     )
@@ -85,6 +104,7 @@ def _read(connection: Connection, shard: Shard, key: bytes) -> _Stream:
         pending=pending[0] if pending else 0,
         oldest=max(0.0, (now - entry_time(oldest)) / 1000) if oldest else None,
         consumers=[_consumer(row) for row in consumers or ()],
+        added=_pairs(about).get(b"entries-added") if about else 0,
     )
 
 
@@ -117,8 +137,12 @@ def has_worker(broker: Broker, queue: bytes, timeout: float) -> bool:
     return not all(is_silent(_consumer(row)) for row in consumers or ())
 
 
+def _pairs(row: list[Any]) -> dict[bytes, Any]:
+    return dict(zip(row[::2], row[1::2], strict=True))
+
+
 def _consumer(row: list[Any]) -> ConsumerStats:
-    about = dict(zip(row[::2], row[1::2], strict=True))
+    about = _pairs(row)
     return ConsumerStats(
         name=about[b"name"].decode(errors="replace"),
         pending=about[b"pending"],

@@ -130,6 +130,11 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         sentence = "The queue cannot be read." if stream is None else verdict(stream, stats)
         return of_stats(stats, name, sentence)
 
+    def _verdict(self, stats: StreamerStats) -> str:
+        if stats.stream is None:
+            return f"The queue cannot be read: {getattr(self._backend, 'unreachable', '')}"
+        return verdict(stats.stream, stats)
+
     def _make_backend(self, options: Options) -> Backend:
         from .client.backend import RedisClient
 

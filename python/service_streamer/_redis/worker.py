@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base import options as _options
 from .._base.errors import StreamerError
@@ -28,7 +28,7 @@ from .._waiting import greenlets
 from .._waiting.signals import SignalWaiter
 
 if TYPE_CHECKING:
-    from .._streamers.timeline import Recorder
+    from .._streamers.timeline import Recorder, Wait
     from .gateway.gateway import Gateway
     from .gateway.stream_relay import StreamRelay
 
@@ -41,9 +41,9 @@ class RedisWorker:
     Any number of workers on any number of machines may share a queue. A script needs
     ``if __name__ == "__main__":`` in front of it, because the model processes import the script.
 
-    A worker has at most two unanswered batches for each model. If it dies, or cannot reach the
-    broker for 6 seconds, other workers claim its requests. After three workers in a row have died
-    with a request, the request raises `WorkerLost`.
+    A worker has at most two unanswered batches for each model, and as many of a dead worker. If it
+    dies, or cannot reach the broker, other workers claim its requests within 8 seconds. After three
+    workers in a row have died with a request, the request raises `WorkerLost`.
 
     Args:
         model_class: a `ManagedModel` class, of which each process creates an instance with its
@@ -297,6 +297,30 @@ class RedisWorker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class WorkerView(NamedTuple):
+    """What a `RedisWorker` has at one moment, for monitors."""
+
+    processes: Processes | None
+    """the worker processes, a `Backend`. None: it is starting"""
+    gateway: Gateway | None
+    """its connection to the broker. None: it is starting"""
+    is_closed: bool
+    """it fetches no more requests"""
+
+    def trace(self, name: str, seconds: float, wait: Wait) -> bytes:
+        """Record for some seconds and return a timeline; see `trace_of`. Blocks meanwhile."""
+        from .._streamers.timeline import trace_of
+
+        if self.processes is None:
+            raise StreamerError("the worker is starting")
+        return trace_of(self.processes, name, seconds, wait)
+
+
+def view_of(worker: RedisWorker) -> WorkerView:
+    """Return what a worker has now."""
+    return WorkerView(worker._processes, worker._gateway, worker._closed)
 
 
 class _WaitMode(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .formats import count
 from .parts import StepStats
 
 OFTEN = 0.75
@@ -11,9 +12,10 @@ OFTEN = 0.75
 def summary(steps: StepStats) -> str:
     """Return one sentence: what the steps have done."""
     if not steps.steps:
-        return f"{steps.admitted:,} items so far; {steps.live:,} are live now."
+        return f"{count(steps.admitted, 'item')} so far; {steps.live:,} are live now."
     return (
-        f"{steps.outputs:,} outputs of {steps.admitted:,} items in {steps.steps:,} steps, with "
+        f"{count(steps.outputs, 'output')} of {count(steps.admitted, 'item')} in "
+        f"{count(steps.steps, 'step')}, with "
         f"{steps.mean_live:.1f} live items on average. Now {steps.live:,} are live, and "
         f"{steps.paused:,} wait for the readers of their streams."
     )

@@ -1,4 +1,4 @@
-"""Counts and durations as people read them."""
+"""Counts, durations and sizes as people read them."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def age(seconds: float) -> str:
         if n or parts:
             parts.append(f"{n} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def memory(size: int) -> str:
+    """Return a number of bytes as people read it."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size} bytes"

@@ -129,6 +129,8 @@ class StreamStats:
     """shards whose broker is unreachable. Their entries and workers are not counted"""
     shards: int = 1
     """shards that were counted; `max_queue` is the limit of each"""
+    added: int | None = None
+    """entries that were appended so far; None: a broker before Redis 7 does not say"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ nothing that runs one.
 ================  ================================================================================
 streamer          `BaseStreamer`: settings, life cycle, statistics
 requests          the methods that send requests
-tracing           the interface of what makes the spans of requests
+tracing           how requests are sent with spans, and the interface of a tracer
+view              a streamer as monitors see it
 map               ``streamer.map``
 timeline          ``streamer.record``
 notebook          what notebooks show; `output_cache`: without keeping the streamer alive
-measurements      the statistics as numbers with labels, for monitors
 ================  ================================================================================
 """

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from .._base.errors import QueueFull
 from .._base.messages import missing_package
+from .._engine.future import Future
 from .._engine.outputs import is_frame, rows_by
 
 
-class _Future(Protocol):
-    def result(self) -> Any: ...
-
-    def _abandon(self) -> None: ...
-
-
 def map_items(
-    submit: Callable[[list[Any]], _Future],
+    submit: Callable[[list[Any]], Future],
     iterable: Iterable[Any],
     *,
     chunk_size: int,
@@ -48,14 +43,14 @@ def map_items(
 
 
 def _outputs(
-    submit: Callable[[list[Any]], _Future],
+    submit: Callable[[list[Any]], Future],
     items: Iterator[Any],
     chunk_size: int,
     in_flight: int,
     open_bar: Callable[[], Any] | None,
 ) -> Generator[Any, None, None]:
     bar = open_bar() if open_bar is not None else None
-    under_way: deque[_Future] = deque()
+    under_way: deque[Future] = deque()
     chunk: list[Any] = []
     try:
         while True:

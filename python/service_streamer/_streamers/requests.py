@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 from collections.abc import Callable, Generator, Iterable
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic
 
-from .. import _core
 from .._base import options as _options
 from .._base.messages import see
 from .._base.options import Options
@@ -19,7 +17,7 @@ from .._engine.future import Future
 from . import map as _map
 
 if TYPE_CHECKING:
-    from .._engine.backend import Backend
+    from .._engine.backend import Backend, EngineLike
     from .._streams.inbox import Inbox
     from .._streams.stream import AsyncStream, Stream
     from .tracing import Tracing
@@ -36,10 +34,10 @@ class Requests(Generic[Item, Result, Piece]):
         __class_getitem__ = classmethod(GenericAlias)
 
     _backend: Backend
-    _engine: _core.Engine
+    _engine: EngineLike
     _options: Options
     _tracing: Tracing | None = None
-    """set by `service_streamer.otel`"""
+    """set by `StreamerView.start_tracing`"""
     _count_items: Callable[[Any], int] = staticmethod(operator.length_hint)
     """the number of items of what a request has, for its span"""
 
@@ -281,9 +279,4 @@ class Requests(Generic[Item, Result, Piece]):
             return engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
 
         backend = self._backend
-        client = getattr(backend, "pieces_to", None)  # of a broker
-        return opening.begin(submit, item, buffer, engine, backend.remote, client)
-
-    def _close_streams(self) -> None:
-        if (hubs := sys.modules.get("service_streamer._streams.hub")) is not None:
-            hubs.this_hub().close_streams(self._engine)
+        return opening.begin(submit, item, buffer, engine, backend.remote, backend.pieces_to)

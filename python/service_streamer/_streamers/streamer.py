@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,11 +16,13 @@ from .._base.messages import closed, see
 from .._base.options import Options
 from .._base.types import Item, Piece, Policy, Result
 from .._engine import lifecycle
-from .._engine.backend import Backend, NoBackend
+from .._engine.backend import Backend, EngineLike, NoBackend
+from .._engine.future import Future
 from .._statistics import stats as _stats
 from .._statistics.explain import explain
 from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
+from .._statistics.verdict import verdict
 from .._waiting import greenlets
 from .._waiting.threads import original
 from .._waiting.timeouts import countdown
@@ -43,12 +46,18 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     """The base class of a streamer. A subclass supplies the `Backend` that runs the model.
 
     All public methods may be called by any thread.
+
+    Example:
+        >>> isinstance(ThreadedStreamer(sorted, batch_size=64), extend.BaseStreamer)
+        True
     """
 
     _needs_ready_worker = True
     """False: its requests wait elsewhere for a worker"""
     _kind = Kind.THREADS
     """of its statistics, for monitors"""
+    _is_client = False
+    """True: another process of this machine has its engine"""
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -117,7 +126,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._check_open()
         if not greenlets.call(self._backend.wait_ready, limit):
             self._check_open()  # another thread may have closed it meanwhile
-            raise RequestTimeout(f"{self._name()} is not ready after {timeout} s")
+            raise RequestTimeout(f"{self._name()} is not ready after {limit or 0:g} s")
 
     def _wait_for_worker_ready(self, timeout: float | None = None) -> None:
         self.wait_ready(timeout)
@@ -266,7 +275,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         backend = self._backend
         (backend.close_alone if alone else backend.close)(drain)
         if not drain:
-            self._close_streams()
+            lifecycle.drop(self._engine)
 
     def _end_close(self, limit: float | None) -> None:
         """Wait until all requests and workers have ended. After `limit` seconds, end them."""
@@ -278,6 +287,20 @@ class BaseStreamer(Requests[Item, Result, Piece]):
             backend.engine.abort()
             backend.join(0.0)
         self._state = LifeCycle.CLOSED
+
+    def _forward(
+        self, items: list[Any], priority: int, tenant: str | None, context: bytes | None
+    ) -> Future:
+        """Send a request that has its span and its deadline elsewhere. Does not block."""
+        return self._engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
+
+    def _has_ready_worker(self, stats: StreamerStats) -> bool:
+        """Return False if it is not known that a worker is ready. `stats` were just read."""
+        return any(worker.state == "ready" for worker in stats.worker_processes)
+
+    def _verdict(self, stats: StreamerStats) -> str:
+        """Return one sentence: what limits the size of the batches."""
+        return verdict(stats, stats.last_10s)
 
     def _backend_in_child(self) -> Backend:
         """Return the backend that replaces the parent's in a forked child."""
@@ -301,6 +324,80 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._use(backend)
         if self._state is not LifeCycle.OPEN:
             self._engine.close(False)
+
+
+class BackendStreamer(BaseStreamer[Item, Result, Piece]):
+    """A streamer over a transport of your own: it has the methods of `ThreadedStreamer`.
+
+    Args:
+        options: of the streamer.
+        make_backend: returns the `Backend` that answers the requests. Called once here, and again
+            in each forked child, with the options as they are then.
+        name: in messages and reports. None: that of the class.
+
+    Example:
+        >>> class Doubler(extend.WaitingRoom):
+        ...     def hand_on(self, batch):
+        ...         batch.complete([2 * item for item in batch.items])
+        >>> with extend.BackendStreamer(extend.Options(batch_size=64), Doubler) as streamer:
+        ...     streamer.predict([1, 2])
+        [2, 4]
+    """
+
+    def __init__(
+        self, options: Options, make_backend: Callable[[Options], Backend], name: str | None = None
+    ) -> None:
+        self._make_backend = make_backend
+        self._shown = name or type(self).__name__
+        super().__init__(options, make_backend(options))
+
+    def _backend_in_child(self) -> Backend:
+        return self._make_backend(self._options)
+
+    def _name(self) -> str:
+        return self._shown
+
+
+class Component:
+    """A streamer as a part of something larger, which sends it requests and closes it.
+
+    Any thread may call the methods. It keeps the streamer alive.
+    """
+
+    def __init__(self, streamer: BaseStreamer) -> None:
+        self._streamer = streamer
+
+    @property
+    def engine(self) -> EngineLike:
+        """The engine, which is another one after a fork."""
+        return self._streamer._engine
+
+    @property
+    def backend(self) -> Backend:
+        """The backend, which is another one after a fork."""
+        return self._streamer._backend
+
+    @property
+    def options(self) -> Options:
+        """The settings, as they are now."""
+        return self._streamer._options
+
+    @property
+    def name(self) -> str:
+        """The name for messages."""
+        return self._streamer._name()
+
+    def check_open(self) -> None:
+        """Raise `StreamerClosed` if the streamer is closed."""
+        self._streamer._check_open()
+
+    def begin_close(self, drain: bool, alone: bool) -> None:
+        """Reject new requests. `alone`: `end_close` is not called. Never blocks."""
+        self._streamer._begin_close(drain, alone)
+
+    def end_close(self, limit: float | None) -> None:
+        """Wait until all requests and workers have ended. After `limit` seconds, end them."""
+        self._streamer._end_close(limit)
 
 
 _stats.html_of = functools.partial(BaseStreamer._html, "")

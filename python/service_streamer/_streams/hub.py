@@ -97,8 +97,8 @@ def this_hub() -> Hub:
     return _hub
 
 
-def _close_streams() -> None:
-    _hub.close_streams()
+def _close_streams(owner: object = None) -> None:
+    _hub.close_streams(owner)
 
 
 def _reset_after_fork() -> None:
@@ -108,4 +108,5 @@ def _reset_after_fork() -> None:
 
 
 lifecycle.before_close_all(_close_streams)
+lifecycle.on_drop(_close_streams)
 os.register_at_fork(after_in_child=_reset_after_fork)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from .._base.errors import CancelledError, RequestTimeout, StreamerClosed, StreamerError, WorkerLost
 from .._base.messages import wrong_option
-from .._engine.future import Future
+from .._base.model_errors import sent_of
+from .._engine.future import Future, outcome_of
 from .._waiting.threads import original
 
 LATE = 2.0  # s without a piece, after which the rest of an ended request is lost
@@ -25,8 +26,7 @@ END = object()
 class Sent(NamedTuple):
     """The output of a request whose outputs were sent piece by piece.
 
-    If the request fails after that, the exception has it as its attribute
-    ``_service_streamer_sent``.
+    If the request fails after that, the exception has it (`model_errors.sent_of`).
     """
 
     run: bytes
@@ -220,7 +220,7 @@ class Inbox:
                 return lambda: self._only(output)
             sent = output
         else:
-            sent = Sent(*getattr(error, "_service_streamer_sent", (b"", 0)))
+            sent = Sent(*(sent_of(error) or (b"", 0)))
         if sent.pieces == 0:
             return self._finish
         here = sent.run == self.run  # False: no message of this run has arrived
@@ -259,7 +259,7 @@ class Inbox:
         return END
 
     def _ended(self, future: Future) -> None:
-        outcome, _ = future._ended() or ("", 0.0)
+        outcome, _ = outcome_of(future) or ("", 0.0)
         if outcome not in ("completed", "failed"):  # of these the model knows
             self._close()
         self.wake()

@@ -58,7 +58,7 @@ class Listener:
         """Start the thread of the mover, unless it runs, and accept connections."""
         if self._mover is None:
             self._mover = mover = this_mover()
-            mover.call(lambda: mover.watch(self._socket, select.POLLIN, self._accept))
+            mover.call(lambda: mover.watch(self._socket, select.POLLIN, self._admit))
 
     def close(self) -> None:
         """Accept no more connections. Those that there are remain."""
@@ -71,7 +71,7 @@ class Listener:
         mover.forget(self._socket)
         self._socket.close()
 
-    def _accept(self, events: int) -> None:
+    def _admit(self, events: int) -> None:
         try:
             descriptor, _ = self._socket._accept()
         except OSError as error:

@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 from .._base.errors import WorkerLost
-from .._engine import pickling
+from .._engine import lifecycle, pickling
 from .._waiting.threads import original
 from .hub import CLIENT, Address
 from .listening import COUNT
@@ -170,3 +170,4 @@ def _reset_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
+lifecycle.before_worker_ends(finish)

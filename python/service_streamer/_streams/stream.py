@@ -47,7 +47,7 @@ class _Reader:
             self._inbox.cancel()
 
     def _refuse(self) -> RequestTimeout:
-        return RequestTimeout(f"the stream had no piece within {self._timeout} s")
+        return RequestTimeout(f"the stream had no piece within {self._timeout:g} s")
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):  # True: the constructor has raised

@@ -8,13 +8,13 @@ last piece it calls `Writer.end`; then `Writer.output` is the output of the requ
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base.errors import QueueFull, WorkerLost
+from .._base.model_errors import note_sent
 from .._waiting.threads import ThreadWait
 from .inbox import Sent
 
@@ -56,8 +56,7 @@ class Writer:
         """End the stream now, before its request ends; with an error the reader raises it."""
         if self._error is None and error is not None:
             self._error = error
-            with contextlib.suppress(Exception):  # a class without a dict
-                error._service_streamer_sent = Sent(self.run, self.sent)  # type: ignore[attr-defined]
+            note_sent(error, Sent(self.run, self.sent))
 
     @property
     def output(self) -> Sent | BaseException:

@@ -8,7 +8,7 @@ from typing import Any
 from .. import _core
 from .._base.options import Options
 from .._engine import lifecycle
-from .._engine.backend import join_in_background, make_engine, weakly
+from .._engine.backend import EngineBackend, join_in_background, make_engine, weakly
 from .._models.model import name_of
 from .._models.native import NativeSource
 from .._placement import cores
@@ -34,10 +34,8 @@ def advice(workers: int, threads: int | None) -> str | None:
     return found
 
 
-class NativeWorkers:
+class NativeWorkers(EngineBackend):
     """A `Backend`: an engine and its C++ worker threads. The first request starts them."""
-
-    remote = False
 
     def __init__(self, source: NativeSource, options: Options) -> None:
         self._source = source
@@ -55,9 +53,6 @@ class NativeWorkers:
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
         lifecycle.watch_backend(self)
 
-    def close(self, drain: bool) -> None:
-        self.engine.close(drain)
-
     def close_alone(self, drain: bool) -> None:
         self.engine.close(drain)
         if self._started and not self._workers.join(0.0):
@@ -73,18 +68,12 @@ class NativeWorkers:
         return callbacks.in_callback() or self._timer.is_current()
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        return {**self.engine.stats(), "intra_op_threads": self._source.intra_op_threads}
+        return {**super().stats(timeout), "intra_op_threads": self._source.intra_op_threads}
 
     def configure(self, change: Mapping[str, Any]) -> None:
         if "batch_size" in change:
             self._source.check_batch_size(change["batch_size"])
-        self.engine.configure(**change)
-
-    def start_recording(self, seconds: float, max_events: int) -> int:
-        return self.engine.start_recording(seconds, max_events)
-
-    def finish_recording(self, number: int) -> bytes:
-        return self.engine.finish_recording(number)
+        super().configure(change)
 
     def wait_ready(self, timeout: float | None) -> bool:
         self._start_workers()

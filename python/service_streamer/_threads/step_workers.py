@@ -9,18 +9,17 @@ from .._base.options import Options, no_target_of_steps
 from .._models.model import name_of
 from .._models.steps.loop import Loop
 from ..step_model import StepModel
-from .worker import EngineThreads, only_thread_of
+from .worker import ModelThreads
 
 
-class StepWorkers(EngineThreads):
+class StepWorkers(ModelThreads):
     """An engine and the thread that steps its items.
 
     To the engine each place for a live item is a worker, which takes one item at a time.
     """
 
     def __init__(self, model: StepModel, options: Options) -> None:
-        self._model, self._name = model, name_of(model)
-        super().__init__(options.for_steps(), count=1)
+        super().__init__(model, name_of(model), options.for_steps(), count=1)
         self.engine.set_workers(options.batch_size)
         self._loop = Loop(
             self.engine, model, options.batch_size, options.isolate_errors, self._name
@@ -43,6 +42,5 @@ class StepWorkers(EngineThreads):
             self._loop.limit = limit
             self.engine.set_workers(limit)
 
-    def _work(self) -> None:
-        with only_thread_of(self.engine):
-            self._loop.run()
+    def run_model(self) -> None:
+        self._loop.run()

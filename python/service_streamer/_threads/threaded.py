@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .._base.grouping import KeyFunction, WeightFunction, grouping
+from .._base.loadable import loadables
 from .._base.messages import wrong_option
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, count, warn_of_long_latency
@@ -36,7 +37,7 @@ from .._models.model import (
     warn_of_single_items,
 )
 from .._models.native import NativeSource
-from .._placement.cores import complaint
+from .._placement.cores import complaint, remedy_of
 from .._streamers.streamer import BaseStreamer
 from .native import NativeWorkers, advice
 from .worker import Workers
@@ -283,6 +284,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
                     f"worker_num={worker_num}: a native model has its own, give them to the model"
                 )
             model.check_batch_size(settings.batch_size)
+        for part in loadables(model):
+            part.load(self._worker_num)
         super().__init__(settings, self._make_backend(settings))
 
     @property
@@ -303,9 +306,11 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
-        of_threads = (advice if self.is_native else complaint)(
-            stats.workers, stats.intra_op_threads
-        )
+        if self.is_native:
+            of_threads = advice(stats.workers, stats.intra_op_threads)
+        else:
+            remedy = remedy_of(self._predict_function)
+            of_threads = complaint(stats.workers, stats.intra_op_threads, remedy)
         if of_threads is not None:
             text = f"{text}\n\n{of_threads}"
         return super()._explanation(text, name, stats)

@@ -1,4 +1,4 @@
-"""The threads that take the batches of an engine, and those that run ``predict_function``."""
+"""The threads that run ``predict_function``."""
 
 from __future__ import annotations
 
@@ -7,116 +7,72 @@ import functools
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import _core
 from .._base.messages import describe
 from .._base.options import Options
-from .._engine import lifecycle
-from .._engine.backend import make_engine, weakly
-from .._engine.future import Future
+from .._engine.waiting_room import EngineThreads
 from .._models.model import name_of, whole
 from .._models.serving import is_logged, serve
 from .._placement import cores as _cores
-from .._waiting import threads
-from .._waiting.timeouts import countdown
 
 _logger = logging.getLogger("service_streamer")
 
 
-class EngineThreads:
-    """A `Backend`: an engine and the threads that take its batches. The first request starts them.
+class ModelThreads(EngineThreads):
+    """A `Backend`: an engine and the threads that run a model.
 
-    A subclass has `_work`, which each of the threads calls.
+    Args:
+        model: what the threads run.
+        name: of the model.
+        options: of the engine.
+        count: the number of threads.
     """
 
-    remote = False
-    thread_name = "service-streamer-worker"
-    _model: Any = None
-    """what the threads run"""
-    _name = ""
-    """of the model"""
-    _intra_op_threads: int | None = None
-    """of each, once they have started"""
-
-    def __init__(self, options: Options, count: int, future_type: type[Future] = Future) -> None:
-        self._count = count
+    def __init__(self, model: Any, name: str, options: Options, count: int) -> None:
+        self._model = model
+        self._name = name
+        self._intra_op_threads: int | None = None  # of each thread, once they have started
         self._mode = torch_mode()
-        self._threads: list[threads.NativeThread] = []  # none before the first request
-        self.engine = make_engine(
-            options,
-            workers=count,
-            future_type=future_type,
-            start=weakly(self._start_workers),
-            start_timer=weakly(self._start_timer),
-        )
-        self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        lifecycle.watch_backend(self)
+        super().__init__(options, count)
 
-    def close(self, drain: bool) -> None:
-        self.engine.close(drain)
-
-    close_alone = close  # the threads end by themselves
-
-    def join(self, timeout: float | None) -> bool:
-        left = countdown(timeout)
-        return all(thread.join(left()) for thread in (*self._threads, self._timer))
-
-    def own_this_thread(self) -> bool:
-        return any(thread.is_current() for thread in (*self._threads, self._timer))
+    def start(self) -> None:
+        if not self._threads:
+            self._intra_op_threads = _cores.cpu_threads(self._model)
+            remedy = _cores.remedy_of(self._model)
+            _cores.warn(self._name, self._count, self._intra_op_threads, remedy)
+        super().start()
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        return {**self.engine.stats(), "intra_op_threads": self._intra_op_threads}
+        return {**super().stats(timeout), "intra_op_threads": self._intra_op_threads}
 
-    def configure(self, change: Mapping[str, Any]) -> None:
-        self.engine.configure(**change)
+    def work(self) -> None:
+        with self._mode():
+            self.run_model()
 
-    def start_recording(self, seconds: float, max_events: int) -> int:
-        return self.engine.start_recording(seconds, max_events)
-
-    def finish_recording(self, number: int) -> bytes:
-        return self.engine.finish_recording(number)
-
-    def wait_ready(self, timeout: float | None) -> bool:
-        return True  # the model is loaded before the streamer is created
-
-    # The engine calls these two hooks again after they have raised. A Ctrl-C may raise after a
-    # thread has started, so each call starts only the threads that do not run yet.
-
-    def _start_workers(self) -> None:
-        if not self._threads and self._model is not None:
-            self._intra_op_threads = _cores.cpu_threads(self._model)
-            _cores.warn(self._name, self._count, self._intra_op_threads)
-        while len(self._threads) < self._count:
-            self._threads.append(threads.NativeThread(self._run, self.thread_name))
-        for thread in self._threads:
-            thread.start()
-
-    def _start_timer(self) -> None:
-        # It expires requests on whose future no thread is waiting.
-        self._timer.start()
-
-    def _run(self) -> None:
-        with only_thread_of(self.engine), self._mode():
-            self._work()
-
-    def _work(self) -> None:
-        """Take batches until the engine is closed."""
+    def run_model(self) -> None:
+        """Answer batches until the engine is closed."""
         raise NotImplementedError
 
 
-class Workers(EngineThreads):
-    """Threads that run a model."""
+class Workers(ModelThreads):
+    """Threads that run ``predict_function``."""
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
-        self._model = whole(predict)
-        self._name = name_of(predict)
         self._budget = options.budget
-        super().__init__(options, count)
+        super().__init__(whole(predict), name_of(predict), options, count)
 
-    def _work(self) -> None:
-        work(self.engine, self._model, self._budget, self._name)
+    def run_model(self) -> None:
+        predict, name = self._model, self._name
+        while (unfinished := self.engine.run_batches(predict, is_logged)) is not None:
+            try:
+                serve(*unfinished, predict, self._budget, name)
+            except BaseException as error:  # from a logging handler, or for lack of memory
+                _report(error, name)
+                # A log handler may keep the traceback, whose frames keep the batch alive.
+                traceback.clear_frames(error.__traceback__)
+            del unfinished  # requests that are still unanswered end with WorkerLost
 
 
 def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
@@ -144,32 +100,6 @@ def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
             yield
 
     return enter
-
-
-def work(
-    engine: _core.Engine, predict: Callable[[list[Any]], Any], budget: float | None, name: str
-) -> None:
-    """Run batches until the engine is closed. `budget` and `name` are those of `serve`."""
-    with only_thread_of(engine):
-        while (unfinished := engine.run_batches(predict, is_logged)) is not None:
-            try:
-                serve(*unfinished, predict, budget, name)
-            except BaseException as error:  # from a logging handler, or for lack of memory
-                _report(error, name)
-                # A log handler may keep the traceback, whose frames keep the batch alive.
-                traceback.clear_frames(error.__traceback__)
-            del unfinished  # requests that are still unanswered end with WorkerLost
-
-
-@contextlib.contextmanager
-def only_thread_of(engine: _core.Engine) -> Iterator[None]:
-    """End all requests if the block raises: without this thread none would be answered."""
-    try:
-        yield
-    except BaseException:
-        engine.close(False)
-        engine.abort()
-        raise
 
 
 def _report(error: BaseException, name: str) -> None:

@@ -29,8 +29,8 @@ future and its cancellation, and waits there until the model is loaded.
 - A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
   answers what it has accepted. A request that comes too late was not accepted; the hub sends it
   again, to the streamer of the next load.
-- `metrics` is told of each new streamer by `Loader.observers`, and `otel` by the `tracer` of the
-  loader or of a model. A request in the lobby has its span there; its context goes on with it.
+- `metrics` gets each new streamer by `HubView.watch`, and `otel` the requests by
+  `HubView.start_tracing`. A request in the lobby has its span there; its context goes on with it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ from ._errors import ModelLoadError, ModelTooLarge, NoRoomForModel, UnknownModel
 from ._handle import ModelHandle
 from ._hub import ModelHub
 from ._spec import ModelSpec
-from ._status import CanaryStatus, ModelStatus, VersionStatus
+from ._status import CanaryStatus, ModelStatus, VersionStatus, VersionView
 from ._tensor_spec import TensorSpec
+from ._view import HubView, view_of
 
 __all__ = [
     "CanaryStatus",
+    "HubView",
     "ModelHandle",
     "ModelHub",
     "ModelLoadError",
@@ -54,6 +56,8 @@ __all__ = [
     "TensorSpec",
     "UnknownModel",
     "VersionStatus",
+    "VersionView",
+    "view_of",
 ]
 
 for _name in __all__:  # help() and tracebacks show the public import path

@@ -8,9 +8,9 @@ from typing import Any
 
 from .._base.errors import StreamerClosed
 from .._base.model_errors import detached
-from .._pipeline.pipeline import Pipeline
 from .._pipeline.request import Piece
-from .._streamers.streamer import BaseStreamer
+from .._streamers import view
+from ..extend import BaseStreamer
 
 Refused = Callable[[BaseStreamer, Piece, StreamerClosed], None]
 """called with a request that a streamer has not accepted because it is closed"""
@@ -29,11 +29,7 @@ def forward(streamer: BaseStreamer, piece: Piece, refused: Refused) -> None:
         return
     priority, tenant = piece.request.priority, piece.request.tenant
     try:
-        call: Any
-        if isinstance(streamer, Pipeline):  # its engine takes pieces only
-            call = streamer._forward(piece.items, priority, tenant, piece.context)
-        else:
-            call = streamer._engine.submit_async(piece.items, None, priority, tenant, piece.context)
+        call = view.forward(streamer, piece.items, priority, tenant, piece.context)
         piece.entered(0, call)
         call.add_done_callback(functools.partial(_answer, streamer, piece, refused))
     except StreamerClosed as error:
@@ -46,9 +42,6 @@ def _answer(streamer: BaseStreamer, piece: Piece, refused: Refused, call: Any) -
     """Answer the request: a done callback."""
     if call.cancelled():
         return  # by the request, which has ended
-    if (tracing := streamer._tracing) is not None:
-        for batch in call._batches():
-            tracing.add_batch(batch)
     try:
         error = call.exception()
         if error is None:

@@ -138,7 +138,7 @@ class ModelHandle(Requests):
                 return greenlets.call(self._loader.wait, version, left())  # type: ignore[no-any-return]
             except RequestTimeout:
                 raise RequestTimeout(
-                    f"model {version.name} was not loaded within {limit} s"
+                    f"model {version.name} was not loaded within {limit:g} s"
                 ) from None
             except ModelLoadError:
                 substitute = self._alias.version

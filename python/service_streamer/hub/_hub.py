@@ -21,7 +21,6 @@ from ._handle import ModelHandle
 from ._loading.limits import Limits
 from ._loading.loader import Loader
 from ._lobby import Lobby
-from ._memory import parse_bytes
 from ._models import Model, Version
 from ._names import Names, check_name
 from ._sharing.workers import shared_workers
@@ -91,8 +90,8 @@ class ModelHub:
     ) -> None:
         limits = Limits(
             None if max_loaded is None else _options.count("max_loaded", max_loaded),
-            parse_bytes("memory_budget", memory_budget),
-            parse_bytes("gpu_memory_budget", gpu_memory_budget),
+            _options.memory("memory_budget", memory_budget),
+            _options.memory("gpu_memory_budget", gpu_memory_budget),
         )
         self._models: dict[str, Model] = {}
         self._names = Names(self._models)

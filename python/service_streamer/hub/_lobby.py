@@ -18,16 +18,16 @@ from .._base.options import Options
 from .._base.request_context import join as join_context
 from .._engine.backend import Backend
 from .._engine.future import Future
+from .._engine.waiting_room import WaitingRoom
 from .._pipeline.backend import PipelineFuture
 from .._pipeline.request import Piece, StagedRequest, join
-from .._streamers.streamer import BaseStreamer
-from .._threads.worker import EngineThreads, only_thread_of
 from .._waiting.timeouts import countdown
+from ..extend import BaseStreamer
 
 if TYPE_CHECKING:
     from .._streams.inbox import Inbox
     from ._models import Alias
-    from ._tracing import VersionTracing
+    from ._tracing import VersionTracing, WaitSpan
 
 MAX_QUEUE = 65_536  # requests that the thread of the lobby has not seen yet
 
@@ -65,9 +65,9 @@ class LobbyRequest(StagedRequest):
         self.alias = alias
         self.tracing = tracing
         # The span of the wait for a load, if there is one. pop() is atomic.
-        self._wait: list[Any] = []
+        self._wait: list[WaitSpan] = []
 
-    def begin_wait(self, span: Any) -> None:
+    def begin_wait(self, span: WaitSpan) -> None:
         """Keep a span that lasts until the request goes to its streamer, or ends."""
         self._wait.append(span)
         if self.ended:
@@ -173,13 +173,13 @@ class Lobby(BaseStreamer):
         return _LobbyBackend(self._enter)
 
 
-class _LobbyBackend(EngineThreads):
+class _LobbyBackend(WaitingRoom):
     """The engine of the lobby, and the thread that gives its requests to their models."""
 
     thread_name = "service-streamer-hub"
 
     def __init__(self, enter: Enter) -> None:
-        super().__init__(_OPTIONS, count=1, future_type=LobbyFuture)
+        super().__init__(_OPTIONS, future_type=LobbyFuture)
         self._enter = enter
 
     def check_may_wait(self) -> None:
@@ -191,13 +191,7 @@ class _LobbyBackend(EngineThreads):
         for thread in self._threads:
             thread.join(left())
 
-    def _work(self) -> None:
-        with only_thread_of(self.engine):
-            while batch := self.engine.next_batch(None):
-                self._begin(batch)
-                del batch
-
-    def _begin(self, batch: _core.Batch) -> None:
+    def hand_on(self, batch: _core.Batch) -> None:
         piece: Piece = batch.items[0]
         if contexts := batch.contexts:
             piece.context = contexts[0][0]

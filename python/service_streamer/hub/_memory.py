@@ -7,18 +7,13 @@ import ctypes
 import gc
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._base import cuda as _cuda
 from .._base.errors import StreamerError
-from .._base.messages import wrong_option
 from .._placement.machine import own_proc
 from .._processes.streamer import Streamer
-from .._streamers.streamer import BaseStreamer
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}
-_SIZE = re.compile(r"([0-9.]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+from ..extend import BaseStreamer
 
 
 class Size(NamedTuple):
@@ -33,39 +28,6 @@ class Size(NamedTuple):
         The process keeps freed memory, so it grows less when the same model is loaded again.
         """
         return self if earlier is None else Size(*map(max, self, earlier))
-
-
-def parse_bytes(name: str, value: Any) -> int | None:
-    """Return a number of bytes, of an int or of a str such as "12GB" or "512MiB".
-
-    Raises:
-        TypeError, ValueError: the value is invalid. The message names the setting and the value.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise wrong_option(
-            f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}', TypeError
-        )
-    size = float("nan")
-    if not isinstance(value, str):
-        size = value
-    elif (found := _SIZE.fullmatch(value.strip())) is not None:
-        with contextlib.suppress(ValueError):  # two points
-            size = float(found[1]) * _UNITS[found[2].lower()]
-    if not 0 < size < float("inf"):
-        raise wrong_option(
-            f'{name} must be a number of bytes, or a str such as "12GB", not {value!r}'
-        )
-    return int(size)
-
-
-def shown(size: int) -> str:
-    """Return a number of bytes as people read it."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size} bytes"
 
 
 def of_workers(streamer: BaseStreamer) -> int | None:

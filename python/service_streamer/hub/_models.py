@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._statistics.stats import StreamerStats
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer, view_of
 from ._errors import ModelLoadError, NoRoomForModel
 from ._memory import Size
 from ._sharing.streamer import SharedStreamer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .._pipeline.request import Piece
+    from ._tracing import HubTracing
     from ._versions.model_file import ModelFile
 
 
@@ -109,6 +110,22 @@ class Version:
         return model
 
     @property
+    def model_name(self) -> str:
+        """The name of the model."""
+        return self.model.name
+
+    @property
+    def serves(self) -> bool:
+        """True if it gets the requests without a version or label."""
+        serving = self.model.serving
+        return serving is not None and serving.version is self
+
+    @property
+    def is_degraded(self) -> bool:
+        """True if it serves because a newer version cannot be loaded."""
+        return self.serves and self.model.degraded() is not None
+
+    @property
     def name(self) -> str:
         """The name of the model and the number of the version."""
         return f"{self.model.name}@{self.number}"
@@ -150,7 +167,7 @@ class Version:
         streamer = self.streamer or self.leaving
         requests = self.earlier_requests
         if streamer is not None:
-            requests += streamer._engine.stats()["submitted"]  # asks no other process
+            requests += view_of(streamer).submitted
         size = self.size if self.holds_room else None
         since = time.monotonic() - self.used
         return VersionStatus(
@@ -195,8 +212,8 @@ class Model:
         self.labels: dict[str, Alias] = {}
         self.error = ""
         """the reason why its folder, or a part of it, cannot be used"""
-        self.tracer: Any = None
-        """makes the spans of its requests: see `service_streamer.otel`"""
+        self.tracing: HubTracing | None = None
+        """makes the spans of its requests; None: the hub may do"""
         # The rest is for models in a folder; `Rollout` uses it.
         self.file: ModelFile | None = None
         self.folders: dict[int, Path] = {}

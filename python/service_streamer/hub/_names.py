@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 
 from .._base.messages import short
 from ._errors import UnknownModel
@@ -27,7 +28,7 @@ def check_name(name: object) -> None:
 class Names:
     """Finds models by their names."""
 
-    def __init__(self, models: dict[str, Model]) -> None:
+    def __init__(self, models: Mapping[str, Model]) -> None:
         self._models = models
 
     def model(self, name: str) -> Model:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from .._base import options as _options
 from .._base.option_names import fitting, unknown_option
@@ -14,13 +14,11 @@ from .._models.model import Model, check_model, makes_steps
 from .._models.native import NativeSource
 from .._pipeline.kinds import kind_for
 from .._processes.streamer import Streamer
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer, view_of
+from ..onnx import OnnxModel
 from ._sharing.worker import MOST_ITEMS
-from ._signature import specs_of
+from ._signature import Specs, specs_of, specs_of_file
 from ._tensor_spec import TensorSpec, check_specs
-
-if TYPE_CHECKING:
-    from ..torch import Signature
 
 LOADS = ("first_request", "start")
 
@@ -37,6 +35,7 @@ class ModelSpec:
     a `ManagedModel` class                        worker processes (`Streamer`)
     a function, with ``processes=True``           worker processes
     a function or another callable                threads of this process
+    a `service_streamer.onnx.OnnxModel`           threads of this process
     a `service_streamer.torch.NativeModel`        its own C++ threads
     a `StepModel` object                          a thread of this process
     ============================================  ==================================
@@ -55,8 +54,8 @@ class ModelSpec:
             ``model_init_args``, ``model_init_kwargs`` and ``worker_timeout`` still mean a process
             of its own.
         inputs: what the `server` checks and tells of the inputs, by name. An item is the row of the
-            one input, or a dict of rows by name. None: as the signature of a native model says, or
-            one input of any name, datatype and shape.
+            one input, or a dict of rows by name. None: as the signature of a native model or an
+            ONNX file says, or one input of any name, datatype and shape.
         outputs: the same for the outputs.
         **options: of the `Streamer` or `ThreadedStreamer`, also ``options``, a TOML file with
             them. ``batch_size`` is required.
@@ -106,7 +105,9 @@ class ModelSpec:
         self._make: Callable[[], BaseStreamer] = lambda: kind(target, **options)
         self._settle(warmup, pin, load, inputs, outputs)
         if isinstance(target, NativeSource):
-            self.declare(target.signature, target.generated)
+            self.declare(*specs_of(target.signature, target.generated))
+        elif isinstance(target, OnnxModel):
+            self.declare(*specs_of_file(target))
         _options.flag("shared", shared)
         may_share = shared and self.in_processes and not makes_steps(target)
         alike = every.keys() <= {*SHARED_OPTIONS, "options"}
@@ -146,8 +147,8 @@ class ModelSpec:
     shared: Model | None = None
     """for a worker process that other models share; None: it must not be shared"""
     item_structure: str | None = None
-    """what an item of a native model is: "tensor", "tuple", "dict", or "native" if its signature is
-    not known. None: Python runs the model"""
+    """what an item of a native model or an ONNX file is: "tensor", "tuple", "dict", or "native" if
+    its signature is not known. None: another model, which gets its items in the usual form"""
 
     def _settle(
         self,
@@ -164,19 +165,17 @@ class ModelSpec:
         self.inputs = check_specs("inputs", inputs)
         self.outputs = check_specs("outputs", outputs)
 
-    def declare(self, signature: Signature | None, generated: Collection[str | None]) -> None:
-        """Take what is not declared from the signature of a native model.
+    def declare(self, structure: str, inputs: Specs, outputs: Specs) -> None:
+        """Take what is not declared from the signature of a native model, or from an ONNX file.
 
         Args:
-            signature: of the model. None: it is not known.
-            generated: the inputs that the model makes itself.
+            structure: of an item, as `item_structure`.
+            inputs: of the model; empty: they are not known.
+            outputs: the same.
         """
-        self.item_structure = "native"
-        if signature is not None:
-            self.item_structure = signature.input_structure
-            inputs, outputs = specs_of(signature, generated)
-            self.inputs = self.inputs or inputs
-            self.outputs = self.outputs or outputs
+        self.item_structure = structure
+        self.inputs = self.inputs or inputs
+        self.outputs = self.outputs or outputs
 
     def make_streamer(
         self,
@@ -199,10 +198,11 @@ class ModelSpec:
                             f"not {streamer!r}")  # fmt: skip
         try:
             note(streamer)
-            if streamer._needs_ready_worker:
+            view = view_of(streamer)
+            if view.needs_worker:
                 streamer.wait_ready()
             if not self.in_processes:
-                step = streamer._options.batch_size
+                step = view.options.batch_size
                 for start in range(0, len(self._warmup), step):
                     streamer.submit(self._warmup[start : start + step]).result()
         except BaseException:

@@ -1,8 +1,12 @@
-"""What `ModelHub.status` tells of the models and their versions."""
+"""The state of models and their versions: what `ModelHub.status` and a `HubView` return."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ..extend import BaseStreamer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,3 +100,39 @@ class CanaryStatus:
     serving_errors: int
     ended: str | None
     """why it has ended; None: it goes on"""
+
+
+class VersionView(Protocol):
+    """One version of a model, as a monitor sees it. Nothing here blocks.
+
+    Example:
+        >>> hub = ModelHub({"sorted": ModelSpec(sorted, batch_size=64, load="start")})
+        >>> hub.load("sorted")
+        >>> (version,) = view_of(hub).versions()
+        >>> version.model_name, version.number, version.serves, version.status().state
+        ('sorted', 1, True, 'ready')
+        >>> hub.close()
+    """
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model."""
+
+    @property
+    def number(self) -> int:
+        """The number of the version."""
+
+    @property
+    def streamer(self) -> BaseStreamer | None:
+        """The streamer that gets the requests. None: the version is not loaded."""
+
+    @property
+    def serves(self) -> bool:
+        """True: it gets the requests without a version or label."""
+
+    @property
+    def is_degraded(self) -> bool:
+        """True: it serves because a newer version cannot be loaded."""
+
+    def status(self) -> VersionStatus:
+        """Return its state."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.messages import missing_package, wrong_option
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer, view_of
 from ..hub import ModelHandle, ModelHub
+from ..hub import view_of as view_of_hub
 
 try:
     from prometheus_client import REGISTRY
@@ -74,8 +75,8 @@ def register(
             f"registry must be a prometheus_client.CollectorRegistry, not {registry!r}", TypeError
         )
     if isinstance(streamer, ModelHub):
-        streamer._loader.check_open()
+        view_of_hub(streamer).check_open()
     else:
-        streamer._check_open()
+        view_of(streamer).check_open()
     PROCESS.open_directory()
     collector_of(registry).add(streamer, name)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypedDict
 
-from .._streamers.measurements import Values
+from .._statistics.measurements import Values
 from ._records import Records, Totals, add, newest, total, without_gauges
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"

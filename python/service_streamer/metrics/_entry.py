@@ -7,9 +7,7 @@ import os
 import weakref
 from collections.abc import Mapping
 
-from .._statistics.stats import StreamerStats
-from .._streamers.measurements import is_open, kind_of
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer, view_of
 from ._records import Record, Records, Totals, make_record, parts_of, total, without_gauges
 
 _logger = logging.getLogger("service_streamer")
@@ -29,27 +27,27 @@ class Entry:
         """the id of the engine of the record"""
         self.ended = False
         """the streamer was closed or deleted, and the record is final"""
-        self._kind = kind_of(streamer)
-        self._backend = streamer._backend  # has no reference to the streamer
+        self._view = view_of(streamer)
+        self._stats = self._view.reader()
 
     def is_open(self) -> bool:
         """Return False once the streamer has no more requests."""
-        streamer = self.source()
-        return streamer is not None and is_open(streamer)
+        return self._view.is_open
 
     def has_begun(self) -> bool:
         """Return True if the streamer has had a request."""
         streamer = self.source()
-        return streamer is not None and streamer._engine.stats()["submitted"] > 0
+        return streamer is not None and self._view.submitted > 0
 
     def read(self, timeout: float) -> Records:
         """Read the statistics; return the final records of engines that have ended."""
         engine, record = self.engine, self.record
         if (streamer := self.source()) is not None:
-            self._backend = streamer._backend
+            self._stats = self._view.reader()
             ended = not self.is_open()
             self._read(0.0 if ended else timeout)
             self.ended = ended
+            del streamer
         final: dict[str, Record] = {}
         if record is not None and engine != self.engine:
             final[engine] = record
@@ -73,12 +71,12 @@ class Entry:
         """Drop the record and the backend of the parent in a forked child."""
         self.record, self.engine = None, ""
         if (streamer := self.source()) is not None:
-            self._backend = streamer._backend
+            self._stats = view_of(streamer).reader()
 
     def _read(self, timeout: float) -> None:
         try:
-            stats = StreamerStats.from_engine(self._backend.stats(timeout))
-            self.record, self.engine = make_record(stats, self._kind), stats.engine_id
+            stats = self._stats(timeout)
+            self.record, self.engine = make_record(stats, self._view.kind), stats.engine_id
         except Exception as error:
             _logger.debug(
                 "metrics: the statistics of %r cannot be read: %s",
@@ -93,4 +91,4 @@ class Entry:
         # The garbage collector calls it in any thread, which may hold the locks of this module.
         self._read(0.0)
         self.ended = True
-        del self._backend
+        del self._stats

@@ -12,7 +12,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
-from .._streamers.measurements import COUNTERS, GAUGES, TIMES, Family
+from .._statistics.measurements import COUNTERS, GAUGES, TIMES, Family
 from ._records import SUM, Totals, parts_of
 
 _PREFIX = "service_streamer_"

@@ -7,11 +7,11 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from .._streamers.measurements import Values
-from .._streamers.streamer import BaseStreamer
+from .._statistics.measurements import Values
 from .._waiting.threads import original
+from ..extend import BaseStreamer
+from ..hub import HubView, ModelHub, VersionView, view_of
 from ._entry import Entry
 from ._records import (
     Record,
@@ -23,10 +23,6 @@ from ._records import (
     total,
     without_gauges,
 )
-
-if TYPE_CHECKING:
-    from ..hub import ModelHub
-    from ..hub._models import Version
 
 KEPT = 8  # records of closed streamers of one version
 MOST_ENDED = 16  # closed streamers whose statistics wait for a scrape
@@ -67,11 +63,9 @@ class HubEntry:
         self._own: Records = {}
         """the numbers of the hub"""
         self._ended: dict[str, _Ended] = {}
-        with hub._loader.lock:
-            hub._loader.observers.append(self._added)
-            for version in hub._versions():
-                if version.streamer is not None:
-                    self._entries.append(_entry_of(name, version, version.streamer))
+        loaded = view_of(hub).watch(self._added)
+        with self._lock:
+            self._entries += [_entry_of(name, *each) for each in loaded]
 
     @property
     def ended(self) -> bool:
@@ -81,7 +75,7 @@ class HubEntry:
     def is_open(self) -> bool:
         """Return False once the hub has no more requests."""
         hub = self.source()
-        if hub is not None and not hub._loader.closed:
+        if hub is not None and not view_of(hub).is_closed:
             return True
         return any(entry.is_open() for entry in tuple(self._entries))
 
@@ -139,7 +133,7 @@ class HubEntry:
 
     # -------------------------------------------------------------------- private
 
-    def _added(self, version: Version, streamer: BaseStreamer) -> None:
+    def _added(self, version: VersionView, streamer: BaseStreamer) -> None:
         entry = _entry_of(self.name, version, streamer)
         with self._lock:
             self._entries.append(entry)
@@ -168,47 +162,43 @@ class HubEntry:
                 del self._ended[name]
 
     def _numbers(self) -> Records:
-        if (hub := self.source()) is None or hub._loader.closed:
+        if (hub := self.source()) is None or (view := view_of(hub)).is_closed:
             return {}
         # Children show what the parent had at the fork, unless the parent itself answers.
-        uptime = 0.0 if hub._loader.forked else time.monotonic() - self._created
+        uptime = 0.0 if view.is_forked else time.monotonic() - self._created
         return {
-            name_of_version(self.name, each.model.name, each.number): {
+            name_of_version(self.name, each.model_name, each.number): {
                 self._id: _record(each, uptime)
             }
-            for each in hub._versions()
+            for each in view.versions()
         }
 
 
-def _entry_of(hub: str, version: Version, streamer: BaseStreamer) -> Entry:
-    return Entry(streamer, name_of_version(hub, version.model.name, version.number))
+def _entry_of(hub: str, version: VersionView, streamer: BaseStreamer) -> Entry:
+    return Entry(streamer, name_of_version(hub, version.model_name, version.number))
 
 
-def _record(version: Version, uptime: float) -> Record:
-    serving, size = version.model.serving, version.size
-    states = type(version.state)
-    serves = serving is not None and serving.version is version
-    degraded = serves and version.model.degraded() is not None
+def _record(version: VersionView, uptime: float) -> Record:
+    status = version.status()
     gauges: Values = {
-        "model_state": {each.value: float(each is version.state) for each in states},
-        "model_serving": {"": float(serves)},
-        "model_degraded": {"": float(degraded)},
-        "model_waiting_requests": {"": sum(not each.request.ended for each in version.waiting)},
+        "model_state": {state: float(state == status.state) for state in HubView.STATES},
+        "model_serving": {"": float(version.serves)},
+        "model_degraded": {"": float(version.is_degraded)},
+        "model_waiting_requests": {"": status.waiting},
     }
-    if version.holds_room and size is not None:
-        gauges["model_memory_bytes"] = {"": size.host}
-        gauges["model_gpu_memory_bytes"] = {"": size.gpu}
-    if version.used:
-        last_use = time.time() - (time.monotonic() - version.used)
-        gauges["model_last_use_timestamp_seconds"] = {"": last_use}
-    if version.load_seconds is not None:
-        gauges["model_load_seconds"] = {"": version.load_seconds}
+    if status.memory is not None and status.gpu_memory is not None:
+        gauges["model_memory_bytes"] = {"": status.memory}
+        gauges["model_gpu_memory_bytes"] = {"": status.gpu_memory}
+    if status.last_use is not None:
+        gauges["model_last_use_timestamp_seconds"] = {"": status.last_use}
+    if status.load_seconds is not None:
+        gauges["model_load_seconds"] = {"": status.load_seconds}
     return {
         "uptime": uptime,
         "counters": {
-            "model_loads": {"": version.loads},
-            "model_load_failures": {"": version.failures},
-            "model_reloads": {"": version.reloads},
+            "model_loads": {"": status.loads},
+            "model_load_failures": {"": status.failures},
+            "model_reloads": {"": status.reloads},
         },
         "gauges": gauges,
         "stream": None,

@@ -14,10 +14,9 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Union
 
 from .._base.messages import wrong_option
-from .._engine import lifecycle
-from .._streamers.streamer import BaseStreamer
 from .._waiting import greenlets
 from .._waiting.threads import original
+from ..extend import BaseStreamer, after_close_all, after_first_request
 from ._directory import VARIABLE, Directory
 from ._entry import Entry
 from ._hub import HubEntry
@@ -63,8 +62,8 @@ class Process:
         if not self._hooked:
             self._hooked = True
             os.register_at_fork(after_in_child=self._reset_after_fork)
-            lifecycle.after_first_request(self._start)
-            lifecycle.after_close_all(self._end)
+            after_first_request(self._start)
+            after_close_all(self._end)
 
     def entry(self, source: Source, name: str) -> AnyEntry:
         """Return the entry of a streamer or a hub; the same one for all registries.

@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
+from .._statistics.measurements import TIMES, Values, counters, gauges
 from .._statistics.parts import Kind, StreamStats
 from .._statistics.stats import StreamerStats
 from .._statistics.time_summary import TimeSummary
-from .._streamers.measurements import TIMES, Values, counters, gauges
 
 SUM = "sum"
 """the key of a histogram's sum; its other keys are upper bounds, and the counts not cumulative.

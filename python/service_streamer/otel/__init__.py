@@ -13,11 +13,11 @@ import weakref
 from types import TracebackType
 from typing import Any
 
+from .. import __version__
 from .._base.messages import missing_package, wrong_option
-from .._core import __version__
-from .._streamers.streamer import BaseStreamer
-from .._streamers.tracing import Tracing
+from ..extend import BaseStreamer, RequestTracer, view_of
 from ..hub import ModelHandle, ModelHub
+from ..hub import view_of as view_of_hub
 
 try:
     from opentelemetry import trace
@@ -43,10 +43,10 @@ class Instrumentation:
     """
 
     def __init__(
-        self, streamer: BaseStreamer | ModelHub | ModelHandle, tracing: Tracing | HubTracer
+        self, streamer: BaseStreamer | ModelHub | ModelHandle, tracer: RequestTracer | HubTracer
     ) -> None:
         self._streamer = weakref.ref(streamer)
-        self._tracing = tracing
+        self._tracer = tracer
 
     def uninstrument(self) -> None:
         """Make no more spans and metrics for the streamer. May be called more than once.
@@ -54,11 +54,10 @@ class Instrumentation:
         Requests in flight keep their spans.
         """
         streamer = self._streamer()
-        if isinstance(self._tracing, HubTracer):
+        if isinstance(self._tracer, HubTracer):
             if isinstance(streamer, ModelHub | ModelHandle):
-                self._tracing.stop(streamer)
-        elif isinstance(streamer, BaseStreamer) and streamer._tracing is self._tracing:
-            streamer._tracing = None
+                view_of_hub(streamer).stop_tracing(self._tracer)
+        elif isinstance(streamer, BaseStreamer) and view_of(streamer).stop_tracing(self._tracer):
             _meters.remove(streamer)
 
     def __enter__(self) -> Instrumentation:
@@ -119,21 +118,23 @@ def instrument(
             raise wrong_option(
                 "meter_provider is not for a hub: use service_streamer.metrics.register(hub)"
             )
-        streamer._loader.check_open()
-        tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
-        of_hub = HubTracer(tracer, "hub" if name is None else name)
-        if not of_hub.start(streamer):
+        hub = view_of_hub(streamer)
+        hub.check_open()
+        spans = trace.get_tracer("service_streamer", __version__, tracer_provider)
+        of_hub = HubTracer(spans, "hub" if name is None else name)
+        if not hub.start_tracing(of_hub):
             about = {"streamer": of_hub.name}
             _logger.warning("%r is already instrumented", streamer, extra=about)
         return Instrumentation(streamer, of_hub)
-    streamer._check_open()
-    shown = streamer._name() if name is None else name
-    if (tracing := streamer._tracing) is not None:
+    view = view_of(streamer)
+    view.check_open()
+    shown = view.name if name is None else name
+    if (tracer := view.tracer) is not None:
         _logger.warning("%r is already instrumented", streamer, extra={"streamer": shown})
     else:
-        tracer = trace.get_tracer("service_streamer", __version__, tracer_provider)
+        spans = trace.get_tracer("service_streamer", __version__, tracer_provider)
         _meters.add(streamer, shown, meter_provider)
         span_name = "predict" if name is None else f"predict {name}"
-        tracing = _requests.Tracing(tracer, span_name, shown, streamer._count_items)
-        streamer._tracing = tracing
-    return Instrumentation(streamer, tracing)
+        tracer = _requests.Tracer(spans, span_name, shown)
+        view.start_tracing(tracer)
+    return Instrumentation(streamer, tracer)

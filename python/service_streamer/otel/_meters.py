@@ -13,24 +13,13 @@ from typing import Any
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from .._core import __version__
-from .._processes.client import Client
+from .. import __version__
+from .._statistics.measurements import COUNTERS, GAUGES, TIMES, Family, Values, counters, gauges
 from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
-from .._streamers.measurements import (
-    COUNTERS,
-    GAUGES,
-    TIMES,
-    Family,
-    Values,
-    counters,
-    gauges,
-    is_open,
-    kind_of,
-)
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer, StreamerView, view_of
 
-_Streamers = dict[str, "weakref.ref[BaseStreamer]"]
+_Streamers = dict[str, StreamerView]
 
 # The key of the global provider, which may be set later, is the module.
 _providers: weakref.WeakKeyDictionary[Any, _Streamers] = weakref.WeakKeyDictionary()
@@ -50,17 +39,17 @@ def add(streamer: BaseStreamer, name: str, provider: Any) -> None:
     if streamers is new:
         of_provider = None if provider is metrics else provider
         _make_instruments(metrics.get_meter("service_streamer", __version__, of_provider), new)
-    other = streamers.get(name, lambda: None)()
-    if other is not None and other is not streamer and is_open(other):
-        raise ValueError(f"the name {name!r} is in use by another streamer: {other!r}")
-    streamers[name] = weakref.ref(streamer)
+    view = streamers.get(name)
+    if view is not None and view.streamer is not streamer and view.is_open:
+        raise ValueError(f"the name {name!r} is in use by another streamer: {view.streamer!r}")
+    streamers[name] = view_of(streamer)
 
 
 def remove(streamer: BaseStreamer) -> None:
     """Stop reporting the statistics of a streamer."""
     for streamers in list(_providers.values()):
-        for name, reference in list(streamers.items()):
-            if reference() is streamer:
+        for name, view in list(streamers.items()):
+            if view.streamer is streamer:
                 del streamers[name]
 
 
@@ -110,14 +99,14 @@ def _percentiles(
 
 def _read(streamers: _Streamers) -> Iterator[tuple[str, StreamerStats, Kind]]:
     """Yield the statistics of all open streamers, without waiting for another process."""
-    for name, reference in list(streamers.items()):
-        streamer = reference()
-        if streamer is None or not is_open(streamer):
-            if streamers.get(name) is reference:  # else another streamer has the name now
+    for name, view in list(streamers.items()):
+        streamer = view.streamer  # it must not be deleted meanwhile
+        if streamer is None or not view.is_open:
+            if streamers.get(name) is view:  # else another streamer has the name now
                 del streamers[name]
-        elif not isinstance(streamer._backend, Client):  # the owner reports these
+        elif not view.is_client:  # the owner reports these
             try:
-                values = streamer._backend.stats(0)
+                stats = view.stats(timeout=0)
             except Exception:  # of a backend that could not be made after a fork
                 continue  # the others are still reported
-            yield name, StreamerStats.from_engine(values), kind_of(streamer)
+            yield name, stats, view.kind

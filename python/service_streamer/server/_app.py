@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from .._base import options as _options
 from .._base.messages import wrong_option
 from ..hub import ModelHub
-from ..hub._memory import parse_bytes
 from ._access import Access, TokenFile
 from ._http.asgi import AsgiApplication
 from ._http.bodies import BODY_LIMIT, JSON_LIMIT, Bodies
@@ -58,8 +58,8 @@ def create_app(
     """
     if not isinstance(hub, ModelHub):
         raise wrong_option(f"hub must be a ModelHub, not {hub!r}", TypeError)
-    limit = parse_bytes("body_limit", body_limit) or BODY_LIMIT
-    json_limit = parse_bytes("max_json_body", max_json_body) or JSON_LIMIT
+    limit = _options.memory("body_limit", body_limit) or BODY_LIMIT
+    json_limit = _options.memory("max_json_body", max_json_body) or JSON_LIMIT
     access = access_of(repository, infer_token_file, control_token_file)
     return AsgiApplication(Application(Service(hub), access), Bodies(limit, json_limit))
 

@@ -11,7 +11,7 @@ from .. import __version__
 from .._base import options as _options
 from .._base.errors import RequestTimeout
 from .._base.messages import text_of
-from ..hub import ModelHandle, ModelHub, ModelSpec, ModelStatus, UnknownModel
+from ..hub import ModelHandle, ModelHub, ModelSpec, ModelStatus, UnknownModel, view_of
 from ._blocking import Blocking
 from ._counts import Counts
 from ._errors import InvalidInput
@@ -58,6 +58,7 @@ class Service:
 
     def __init__(self, hub: ModelHub) -> None:
         self._hub = hub
+        self._view = view_of(hub)
         self._names: set[str] = set()
         """those that were found before"""
         self._index: tuple[float, list[IndexEntry]] | None = None
@@ -118,7 +119,7 @@ class Service:
 
     def ready(self) -> bool:
         """Return True if requests are answered: all models are loaded that load at the start."""
-        return not self._stopping and not self._hub._unready()
+        return not self._stopping and not self._view.obstacle()
 
     def stop(self) -> None:
         """Be not ready from now on. Requests go on."""
@@ -151,7 +152,7 @@ class Service:
     def versions(self, model: str) -> list[IndexEntry]:
         """Return all versions of a model, in a time that does not depend on the other models."""
         self.handle(model)
-        return [each for each in _entries(self._hub._names.model(model).status()) if each.version]
+        return [each for each in _entries(self._view.status(model)) if each.version]
 
     async def load(self, model: str, version: str = "", timeout: float | None = None) -> None:
         """Load a model, and wait until it is loaded."""
@@ -179,7 +180,7 @@ class Service:
         if name not in self._names:
             if not _MODEL.fullmatch(model) or (version and not _VERSION.fullmatch(version)):
                 raise UnknownModel(f"no model can have the name {shown(name)}")
-            if model in self._hub and self._hub._names.model(model).serving is None:
+            if model in self._hub and self._view.status(model).serving is None:
                 # the reason has a path, which is not for clients
                 raise UnknownModel(f"model {model!r} has no version that can be served")
             self._hub.get(name)
@@ -218,7 +219,7 @@ class Service:
     async def _load(self, handle: ModelHandle, timeout: float | None) -> None:
         is_loaded = handle.status().state == "ready"
         if not is_loaded and not await self._blocking.run(handle, handle.wait_ready, timeout):
-            raise RequestTimeout(f"the model was not loaded within {timeout} s")
+            raise RequestTimeout(f"the model was not loaded within {timeout:g} s")
 
     def _check(self, handle: ModelHandle, options: CallOptions) -> None:
         if options.priority not in _PRIORITIES:
@@ -227,7 +228,7 @@ class Service:
         if options.tenant is not None:
             if len(options.tenant) > _options.LONGEST_TENANT:
                 raise InvalidInput(f"a tenant has at most {_options.LONGEST_TENANT} characters")
-            shares = handle._options.tenants
+            shares = self._view.options(handle).tenants
             if shares is not None and "*" not in shares and options.tenant not in shares:
                 raise InvalidInput(f"the model has no share for the tenant {options.tenant!r}")
 

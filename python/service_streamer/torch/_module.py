@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
 from .._base.messages import see
@@ -20,10 +19,11 @@ def import_torch() -> Any:
         ImportError: torch is missing. The message has the remedy.
     """
     try:
-        return importlib.import_module("torch")
+        import torch
     except ModuleNotFoundError as error:
         text = "the package torch is missing: pip install torch"
         raise ImportError(see(text, "a-package-is-missing"), name="torch") from error
+    return torch
 
 
 def load_module() -> Any:
@@ -35,9 +35,10 @@ def load_module() -> Any:
     if "_torch" not in _loaded:
         import_torch()  # else the error would be "initialization failed"
         try:
-            _loaded["_torch"] = importlib.import_module("service_streamer._torch")
+            import service_streamer._torch as module
         except ImportError as error:
             raise ImportError(see(str(error), "a-module-for-torch-is-missing")) from None
+        _loaded["_torch"] = module
     return _loaded["_torch"]
 
 
@@ -53,7 +54,7 @@ def load_built_module() -> Any:
         from .._core import __version__
 
         try:
-            module = importlib.import_module("service_streamer._torch_built")
+            import service_streamer._torch_built as module
         except ImportError as error:
             text = (
                 "TorchScript needs the module service_streamer._torch_built for torch "

@@ -30,9 +30,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .. import RedisWorker
 from .._base.messages import missing_package
-from .._redis.worker import RedisWorker
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer
 from ..hub import ModelHub
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from .._base.errors import AlreadyRecording, StreamerClosed, StreamerError
 from .._base.messages import describe, text_of, wrong_option
 from .._statistics.stats import StreamerStats
-from .._streamers.timeline import Wait
-from ._targets import Target, Task
+from ._targets import Target, Task, Wait
 
 _logger = logging.getLogger("service_streamer.web")
 
@@ -165,7 +164,7 @@ class Steering:
         Args:
             name: of the target.
             seconds: as the request has it.
-            wait: as for `trace_of`.
+            wait: as for `Target.trace`.
 
         Raises:
             Refused: nothing was recorded. The message says why.

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import dataclasses
 
+from .. import Streamer
 from .._base.errors import BrokerError, RequestTimeout
-from .._processes.streamer import Streamer
-from .._ray.streamer import RayStreamer
 from .._redis.explanation import is_silent
 from .._redis.protocol import CLAIM_AFTER
-from .._redis.streamer import RedisStreamer
-from .._redis.worker import RedisWorker
+from .._redis.worker import WorkerView
 from .._statistics.parts import StreamStats
 from .._statistics.stats import StreamerStats
-from .._streamers.streamer import BaseStreamer
-from .._waiting import greenlets
-
-if TYPE_CHECKING:  # it needs the extra `redis`
-    from .._redis.client.backend import RedisClient
+from ..extend import BaseStreamer, StreamerView
 
 PATIENCE = 0.2  # s for the owner of a client's workers to say why none is ready
+STARTING = "the worker is starting"
 
 
-def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
+def of_streamer(streamer: BaseStreamer, view: StreamerView, stats: StreamerStats) -> str:
     """Return why the workers of a streamer cannot answer.
 
     Args:
         streamer: to check.
+        view: of the streamer.
         stats: its statistics, just read.
 
     Raises:
@@ -34,11 +30,9 @@ def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
         StreamerClosed: the streamer is closed.
         ClusterError: no node of the Ray cluster has what a replica needs.
     """
-    if streamer._engine.closed():
+    if view.has_stopped:
         return "the streamer has stopped: the thread that answers requests has ended"
-    if any(worker.state == "ready" for worker in stats.worker_processes):
-        return ""
-    if isinstance(streamer, RayStreamer) and streamer._client.replicas():
+    if view.has_ready_worker(stats):
         return ""  # wait_ready() would wait for those that a burst has added, too
     try:
         streamer.wait_ready(PATIENCE)
@@ -47,31 +41,30 @@ def of_streamer(streamer: BaseStreamer, stats: StreamerStats) -> str:
     return ""
 
 
-def of_client(streamer: RedisStreamer, without_workers: bool, share: float | None) -> str:
+def of_client(view: StreamerView, without_workers: bool, share: float | None) -> str:
     """Return why a `RedisStreamer` gets no answers, or `of_queue`.
 
     Reads the shard that it uses. It needs no other, and the node of another may be unreachable.
 
     Args:
-        streamer: to check.
+        view: of the streamer.
         without_workers: it needs no worker.
         share: as for `of_queue`.
     """
-    client = cast("RedisClient", streamer._backend)
     try:
-        stream = greenlets.call(client.own_queue)
+        stream = view.own_queue()
     except BrokerError as error:
         return f"the broker cannot be used: {error}"
-    reason = "" if without_workers else _of_consumers(stream)
-    stats = StreamerStats.from_engine({**client.stats(timeout=0), "stream": stream})
+    reason = "" if without_workers or stream is None else _of_consumers(stream)
+    stats = dataclasses.replace(view.stats(timeout=0), stream=stream)
     return reason or of_queue(stats, share)
 
 
-def of_worker(worker: RedisWorker) -> str:
+def of_worker(worker: WorkerView) -> str:
     """Return why a running `RedisWorker` cannot answer."""
-    processes, gateway = worker._processes, worker._gateway
+    processes, gateway = worker.processes, worker.gateway
     if processes is None or gateway is None:
-        return "the worker is starting"
+        return STARTING
     if not processes.any_ready():
         if (obstacle := processes.obstacle(False)) is not None:
             return str(obstacle.error())
@@ -93,11 +86,6 @@ def of_queue(stats: StreamerStats, share: float | None) -> str:
     return f"the queue is {queued / stats.max_queue:.0%} full: {queued:,} of {stats.max_queue:,}"
 
 
-def broker_error(streamer: RedisStreamer) -> str:
-    """Return why the last `stats` could not read the queue at the broker."""
-    return getattr(streamer._backend, "unreachable", "")
-
-
 def _none_ready(stats: StreamerStats) -> str:
     starting = sum(worker.state == "starting" for worker in stats.worker_processes)
     if not starting:
@@ -111,8 +99,7 @@ def _of_consumers(stream: StreamStats) -> str:
     if not stream.consumers:
         return "no worker has joined the queue at the broker"
     if all(map(is_silent, stream.consumers)):
-        return (
-            f"all {len(stream.consumers)} workers at the broker have been silent for more than "
-            f"{CLAIM_AFTER:g} s"
-        )
+        n = len(stream.consumers)
+        workers = "the only worker has" if n == 1 else f"all {n} workers have"
+        return f"{workers} been silent at the broker for more than {CLAIM_AFTER:g} s"
     return ""

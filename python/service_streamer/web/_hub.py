@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._base.errors import RequestTimeout
-from .._streamers.timeline import Wait
-from ..hub import ModelHub, ModelLoadError, UnknownModel
-from ..hub._memory import shown
-from ._targets import Look, Task
+from .._statistics.formats import memory as shown
+from ..hub import ModelHub, ModelLoadError, ModelStatus, UnknownModel, view_of
+from ._targets import Look, Task, Wait
 
 CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "promote", "rollback")
 
@@ -25,13 +24,15 @@ class HubTarget:
 
     def __init__(self, hub: ModelHub) -> None:
         self.hub = hub
+        self._view = view_of(hub)
 
     def look(self) -> Look:
         status = self.hub.status()
-        return Look(None, self.closing() or self.hub._unready(), self._verdict(), status)
+        reason = self.closing() or self._view.obstacle()
+        return Look(None, reason, self._verdict(status), status)
 
     def closing(self) -> str:
-        return "the hub is closed" if self.hub._loader.closed else ""
+        return "the hub is closed" if self._view.is_closed else ""
 
     def trace(self, seconds: float, wait: Wait) -> bytes:
         raise NotImplementedError("a hub has many streamers: use `record` of one of its handles")
@@ -56,7 +57,7 @@ class HubTarget:
             texts = (f"load {name}", f"{name} is loaded", f"{name} was not loaded")
             return Task(change, lambda: hub.load(name), *texts)
         if change == "unload":
-            hub._names.versions(name)
+            self._view.versions(name)
             texts = (f"unload {name}", f"{name} is unloaded", f"{name} was not unloaded")
             return Task(change, lambda: hub.unload(name), *texts)
         if change == "rollback":
@@ -68,24 +69,24 @@ class HubTarget:
         direct[change](name)
         return None
 
-    def _verdict(self) -> str:
-        versions = self.hub._versions()
-        limits = self.hub._loader.budget.limits
-        loaded = [each for each in versions if each.streamer is not None]
-        failed = sum(each.state.value == "failed" for each in versions)
-        failed += sum(not each.versions for each in list(self.hub._models.values()))
+    def _verdict(self, models: Mapping[str, ModelStatus]) -> str:
+        versions = [each for model in models.values() for each in model.versions.values()]
+        limits = self._view.limits
+        loaded = [each for each in versions if each.state == "ready"]
+        failed = sum(each.state == "failed" for each in versions)
+        failed += sum(not each.versions for each in models.values())
         room = "" if limits.max_loaded is None else f" of at most {limits.max_loaded}"
-        parts = [f"{len(loaded)}{room} versions are loaded"]
-        for kind, most in (("host", limits.memory), ("gpu", limits.gpu_memory)):
-            used = sum(getattr(each.size, kind) for each in loaded if each.size is not None)
+        are = "version is" if len(loaded) == 1 and not room else "versions are"
+        parts = [f"{len(loaded)}{room} {are} loaded"]
+        for kind, used, most in (
+            ("memory", sum(each.memory or 0 for each in loaded), limits.memory),
+            ("GPU memory", sum(each.gpu_memory or 0 for each in loaded), limits.gpu_memory),
+        ):
             budget = "" if most is None else f" of {shown(most)}"
             if used or budget:
-                parts.append(
-                    f"{shown(used)}{budget} of {'GPU memory' if kind == 'gpu' else 'memory'}"
-                )
+                parts.append(f"{shown(used)}{budget} of {kind}")
         if failed:
             parts.append(f"{failed} cannot be loaded")
-        models = list(self.hub._models.values())
-        if degraded := [each.name for each in models if each.degraded() is not None]:
+        if degraded := [each.name for each in models.values() if each.degraded is not None]:
             parts.append(f"degraded: {', '.join(degraded)}")
         return ", ".join(parts) + "."

@@ -8,10 +8,10 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from .. import hub as _hub
 from .._statistics import parts as _parts
 from .._statistics import stats as _stats
 from .._statistics import time_summary as _time_summary
-from ..hub import ModelStatus, _status
 
 VERSION = 1
 """of the document; rises when a field is removed or changes its meaning"""
@@ -20,7 +20,7 @@ VERSION = 1
 LONG = {"buckets", "decode_time", "encode_time", "transport_time", "last_minute"}
 
 # The classes claim to be from the package itself, so their annotations cannot be looked up there.
-_NAMES = {**vars(_status), **vars(_time_summary), **vars(_parts), **vars(_stats)}
+_NAMES = {**vars(_hub), **vars(_time_summary), **vars(_parts), **vars(_stats)}
 
 _SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -57,7 +57,7 @@ def schema() -> dict[str, Any]:
     """Return the JSON schema of the document (draft 2020-12)."""
     definitions: dict[str, Any] = {}
     stats = _of(_stats.StreamerStats, definitions)
-    models = {"type": "object", "additionalProperties": _of(ModelStatus, definitions)}
+    models = {"type": "object", "additionalProperties": _of(_hub.ModelStatus, definitions)}
     streamer = _object(
         kind=_SIMPLE[str] | {"description": "the class, such as Streamer"},
         label=_SIMPLE[str] | {"description": "its name for people"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import RedisWorker
 from .._base.messages import wrong_option
-from .._redis.worker import RedisWorker
-from .._streamers.streamer import BaseStreamer
+from ..extend import BaseStreamer
 from ..hub import ModelHandle, ModelHub
 from ._hub import HubTarget
 from ._targets import StreamerTarget, Target, WorkerTarget

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._engine.backend import weakly
-from .._streamers.timeline import Wait
 from ._assets import assets
 from ._broadcaster import Broadcaster
 from ._control import Control, Events, Refused, Steering, TokenCheck
@@ -18,6 +17,7 @@ from ._metrics import MISSING, Metrics
 from ._schema import VERSION, schema, to_json
 from ._shown import targets
 from ._snapshots import Snapshot, Snapshots
+from ._targets import Wait
 
 __all__ = ["Answer", "Control", "Site"]
 

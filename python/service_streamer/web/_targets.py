@@ -7,25 +7,24 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from .. import Pipeline, RedisStreamer, RedisWorker, Streamer, ThreadedStreamer
 from .._base import options
-from .._base.errors import StreamerError
 from .._base.messages import text_of
-from .._pipeline.pipeline import Pipeline
-from .._processes.streamer import Streamer
-from .._redis import explanation
-from .._redis.streamer import RedisStreamer
-from .._redis.worker import RedisWorker
+from .._processes.streamer import processes_of
+from .._redis.worker import view_of as view_of_worker
 from .._statistics.stats import StreamerStats
 from .._statistics.verdict import verdict
-from .._streamers.streamer import BaseStreamer, LifeCycle
-from .._streamers.timeline import Wait, trace_of
-from .._threads.threaded import ThreadedStreamer
+from ..extend import BaseStreamer, view_of
 from ..hub import ModelStatus
 from . import _health as health
 
 _KINDS = (ThreadedStreamer, Streamer, RedisStreamer, Pipeline, BaseStreamer)
 CONFIGURABLE = ("batch_size", "max_latency", "policy", "slo")
 CHANGES: tuple[str, ...] = (*CONFIGURABLE, "resize", "restart")
+
+
+Wait = Callable[[float], object]
+"""waits for some seconds; returns True if the result is not wanted any more"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Target(Protocol):
 
         Args:
             seconds: length of the recording.
-            wait: as for `trace_of`.
+            wait: as for `StreamerView.trace`.
 
         Raises:
             ValueError, StreamerError, NotImplementedError: as ``record`` of a streamer.
@@ -122,11 +121,12 @@ class StreamerTarget:
     ) -> None:
         self.streamer = streamer
         self.kind = next(each.__name__ for each in _KINDS if isinstance(streamer, each))
-        self.label = streamer._name()
+        self._view = view_of(streamer)
+        self.label = self._view.name
         self._queue_share = queue_share
         self._without_workers = without_workers
         if isinstance(streamer, RedisStreamer):
-            self.check = functools.partial(self._check, streamer)
+            self.check = self._check
 
     def look(self) -> Look:
         try:
@@ -134,14 +134,14 @@ class StreamerTarget:
         except Exception as error:
             return Look(None, f"the statistics cannot be read: {text_of(error)}", "")
         reason = self._reason(stats) if self.check is None else self.check().reason
-        return Look(stats, reason, self._verdict(stats))
+        return Look(stats, reason, self._view.verdict(stats))
 
     def closing(self) -> str:
-        state = self.streamer._state
-        return "" if state is LifeCycle.OPEN else f"the streamer is {state.value}"
+        state = self._view.state
+        return "" if state == "open" else f"the streamer is {state}"
 
     def trace(self, seconds: float, wait: Wait) -> bytes:
-        return trace_of(self.streamer._backend, self.label, seconds, wait)
+        return self._view.trace(seconds, wait)
 
     def change(self, wanted: Mapping[str, Any]) -> Task | None:
         streamer = self.streamer
@@ -150,7 +150,7 @@ class StreamerTarget:
         if "resize" in wanted or "restart" in wanted:
             if not isinstance(streamer, Streamer):
                 raise NotImplementedError(f"a {self.kind} has no worker processes of its own")
-            processes = streamer._owned("resize" if "resize" in wanted else "restart")
+            processes = processes_of(streamer, "resize" if "resize" in wanted else "restart")
             if "resize" in wanted:
                 workers = options.count("resize", wanted["resize"])
                 resize = functools.partial(processes.resize, workers)
@@ -168,28 +168,19 @@ class StreamerTarget:
             resize()  # all was checked before
         return restart
 
-    def _check(self, streamer: RedisStreamer) -> Look:
+    def _check(self) -> Look:
         try:
-            reason = health.of_client(streamer, self._without_workers, self._queue_share)
+            reason = health.of_client(self._view, self._without_workers, self._queue_share)
         except Exception as error:
             reason = str(error)
         return Look(None, reason, "")
 
     def _reason(self, stats: StreamerStats) -> str:
         try:
-            reason = health.of_streamer(self.streamer, stats)
+            reason = health.of_streamer(self.streamer, self._view, stats)
         except Exception as error:
             reason = str(error)
         return reason or health.of_queue(stats, self._queue_share)
-
-    def _verdict(self, stats: StreamerStats) -> str:
-        if isinstance(self.streamer, Pipeline):
-            return self.streamer._verdict(stats)
-        if not isinstance(self.streamer, RedisStreamer):
-            return verdict(stats, stats.last_10s)
-        if stats.stream is None:
-            return f"The queue cannot be read: {health.broker_error(self.streamer)}"
-        return explanation.verdict(stats.stream, stats)
 
 
 class WorkerTarget:
@@ -205,24 +196,22 @@ class WorkerTarget:
         self._queue_share = queue_share
 
     def look(self) -> Look:
-        processes = self._worker._processes
-        if processes is None:
-            return Look(None, "the worker is starting", "")
+        worker = view_of_worker(self._worker)
+        if worker.processes is None:
+            return Look(None, health.STARTING, "")
         try:
-            stats = StreamerStats.from_engine(processes.stats())
-            reason = health.of_worker(self._worker)
+            stats = StreamerStats.from_engine(worker.processes.stats())
+            reason = health.of_worker(worker)
         except Exception as error:
             return Look(None, str(error), "")
         reason = reason or health.of_queue(stats, self._queue_share)
         return Look(stats, reason, verdict(stats, stats.last_10s))
 
     def closing(self) -> str:
-        return "the worker is stopping" if self._worker._closed else ""
+        return "the worker is stopping" if view_of_worker(self._worker).is_closed else ""
 
     def trace(self, seconds: float, wait: Wait) -> bytes:
-        if self._worker._processes is None:
-            raise StreamerError("the worker is starting")
-        return trace_of(self._worker._processes, self.label, seconds, wait)
+        return view_of_worker(self._worker).trace(self.label, seconds, wait)
 
     def change(self, wanted: Mapping[str, Any]) -> Task | None:
         raise NotImplementedError("a RedisWorker cannot be changed: start another one")

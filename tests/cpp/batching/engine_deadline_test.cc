@@ -199,13 +199,13 @@ TEST(EngineDeadline, TheTimerDoesNotWaitForABatchWhoseRequestsHaveEnded) {
 
 TEST(EngineDeadline, ASignalInterruptsTheTimer) {
   Engine engine(kByFour);
-  std::atomic<Ready> ready{Ready::kClosed};
+  std::atomic<DeadlineTimer::Ready> ready{DeadlineTimer::Ready::kClosed};
   Thread timer([&] {
     Sleeping sleeping;
-    ready = engine.wait_for_deadline(sleeping.waiter());
+    ready = engine.deadline_timer().wait(sleeping.waiter());
   });
   ASSERT_TRUE(timer.interrupt_until([&] { return timer.finished(); }));
-  EXPECT_EQ(ready, Ready::kInterrupted);
+  EXPECT_EQ(ready, DeadlineTimer::Ready::kInterrupted);
 }
 
 }  // namespace

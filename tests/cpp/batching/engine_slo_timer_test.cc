@@ -52,14 +52,14 @@ TEST(EngineSloTimer, AThreadThatAlsoWaitsForOtherEventsIsToldWhen) {
   Hung hung(kTarget);
   Sleeping sleeping;
   EndedRequests ended;
-  const TimePoint until = hung.engine.watch_deadlines(sleeping.waiter(), ended);
+  const TimePoint until = hung.engine.deadline_timer().watch(sleeping.waiter(), ended);
   EXPECT_GT(until, hung.queued->arrived);
   EXPECT_LE(until, hung.queued->arrived + kTarget + milliseconds(1));
   pass_time_until(until);
-  hung.engine.watch_deadlines(sleeping.waiter(), ended);
+  hung.engine.deadline_timer().watch(sleeping.waiter(), ended);
   publish(ended);
   EXPECT_TRUE(hung.queued->ended_as(Outcome::kRefused));
-  hung.engine.stop_watching(sleeping.waiter());
+  hung.engine.deadline_timer().stop_watching(sleeping.waiter());
 }
 
 TEST(EngineSloTimer, RequestsSeldomWakeTheTimer) {
@@ -87,16 +87,16 @@ TEST(EngineSloTimer, ATargetThatIsGivenLaterAppliesToQueuedRequests) {
   Hung hung(Duration::zero());
   const Timer timer(hung.engine);
   ASSERT_TRUE(timer.asleep());
-  EXPECT_FALSE(hung.engine.has_target());
+  EXPECT_FALSE(hung.engine.deadline_timer().has_target());
   hung.engine.configure({.slo = milliseconds(1)});
-  EXPECT_TRUE(hung.engine.has_target());
+  EXPECT_TRUE(hung.engine.deadline_timer().has_target());
   EXPECT_TRUE(is_refused_soon(*hung.queued));
 }
 
 TEST(EngineSloTimer, ATargetCanBeRemoved) {
   Hung hung(kTarget);
   hung.engine.configure({.slo = Duration::zero()});
-  EXPECT_FALSE(hung.engine.has_target());
+  EXPECT_FALSE(hung.engine.deadline_timer().has_target());
   EXPECT_EQ(hung.engine.stats().batch_limit, 4U);
   pass_time_until(hung.queued->arrived + kTarget + milliseconds(1));
   const CallPtr late = submitted(hung.engine, 1);

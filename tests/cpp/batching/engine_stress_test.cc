@@ -96,7 +96,7 @@ class Round {
 
   void watch() {
     Sleeping sleeping;
-    while (engine_.wait_for_deadline(sleeping.waiter()) != Engine::Ready::kClosed) expire(engine_);
+    while (engine_.deadline_timer().wait(sleeping.waiter()) != DeadlineTimer::Ready::kClosed) expire(engine_);
   }
 
   // --- producers ---

@@ -27,8 +27,8 @@ class Timer {
   void run() {
     Sleeping sleeping;
     for (;;) {
-      const Engine::Ready ready = engine_.wait_for_deadline(sleeping.waiter());
-      if (ready == Engine::Ready::kClosed) return;
+      const DeadlineTimer::Ready ready = engine_.deadline_timer().wait(sleeping.waiter());
+      if (ready == DeadlineTimer::Ready::kClosed) return;
       ++wake_ups_;
       expire(engine_);
     }

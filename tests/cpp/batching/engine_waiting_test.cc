@@ -187,23 +187,23 @@ TEST(EngineWaiting, WatchDeadlinesExpiresRequestsAndReturnsTheNextDeadline) {
   Workers workers(engine);
   Waiter& waiter = workers.sleeping.waiter();
   EndedRequests ended;
-  EXPECT_EQ(engine.watch_deadlines(waiter, ended), TimePoint::max());
+  EXPECT_EQ(engine.deadline_timer().watch(waiter, ended), TimePoint::max());
   const CallPtr watched = submitted(engine, 1, {.deadline = far(), .watched = true});
   EXPECT_FALSE(workers.woken()) << "its caller watches it";
   const CallPtr later = submitted(engine, 1, {.deadline = far()});
   EXPECT_TRUE(workers.woken());
   const CallPtr last = submitted(engine, 1, {.deadline = far() + hours(1)});
   EXPECT_FALSE(workers.woken());
-  EXPECT_EQ(engine.watch_deadlines(waiter, ended), later->deadline);
+  EXPECT_EQ(engine.deadline_timer().watch(waiter, ended), later->deadline);
   const CallPtr late = submitted(engine, 1, {.deadline = Clock::now() + milliseconds(5)});
   EXPECT_TRUE(workers.woken());
   pass_time_until(late->deadline);
-  EXPECT_EQ(engine.watch_deadlines(waiter, ended), later->deadline);
+  EXPECT_EQ(engine.deadline_timer().watch(waiter, ended), later->deadline);
   publish(ended);
   EXPECT_TRUE(late->ended_as(Outcome::kExpired));
   EXPECT_FALSE(later->done());
 
-  engine.stop_watching(waiter);
+  engine.deadline_timer().stop_watching(waiter);
   const CallPtr unseen = submitted(engine, 1, {.deadline = Clock::now()});
   EXPECT_FALSE(workers.woken());
   serve_all(engine);

@@ -87,7 +87,7 @@ TEST(EngineWorkers, ASubmitMayLeaveTheWakeUpToItsThread) {
   call->accepted = true;
   call->kept = call;
   WorkerWake later;
-  ASSERT_EQ(engine.submit(*call, later), Engine::Admission::kQueued);
+  ASSERT_EQ(engine.submit(*call, &later), Engine::Admission::kQueued);
   EXPECT_TRUE(workers[0].asleep());
   EXPECT_FALSE(workers[0].returned());
   later.run();
@@ -292,7 +292,7 @@ TEST(EngineWorkers, IdleWorkersAndTimerSleepWithoutWaking) {
     Engine engine({.batch_size = 4, .max_latency = milliseconds(1), .policy = policy, .workers = 2});
     Thread timer([&] {
       Sleeping sleeping;
-      while (engine.wait_for_deadline(sleeping.waiter()) != Ready::kClosed) expire(engine);
+      while (engine.deadline_timer().wait(sleeping.waiter()) != DeadlineTimer::Ready::kClosed) expire(engine);
     });
     Worker first(engine);  // its destructor closes the engine, also for the timer
     Worker second(engine);

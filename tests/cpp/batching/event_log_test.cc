@@ -95,14 +95,14 @@ TEST(EventLog, NamesReasonsAndOutcomes) {
 
 TEST(EngineRecording, HasWhatHappenedToRequestsAndBatches) {
   Engine engine(kByFour);
-  const std::uint64_t recording = engine.start_recording(minutes(1), 100);
+  const std::uint64_t recording = engine.recorder().start(minutes(1), 100);
   ASSERT_NE(recording, 0U);
   const CallPtr large = submitted(engine, 6, {.priority = 2});
   Batch first = take(engine);
   Batch second = take(engine);
   answer(engine, first);
   answer(engine, second);
-  const std::vector<LoggedEvent> events = events_in(engine.finish_recording(recording));
+  const std::vector<LoggedEvent> events = events_in(engine.recorder().finish(recording));
   ASSERT_EQ(events.size(), 8U);
   const std::vector<Kind> kinds{Kind::kArrived, Kind::kCut,       Kind::kRange,     Kind::kCut,
                                 Kind::kRange,   Kind::kCompleted, Kind::kCompleted, Kind::kEnded};
@@ -130,7 +130,7 @@ TEST(EngineRecording, HasWhatHappenedToRequestsAndBatches) {
 
 TEST(EngineRecording, HasThePartsOfAFailedBatch) {
   Engine engine(kByFour);
-  const std::uint64_t recording = engine.start_recording(minutes(1), 100);
+  const std::uint64_t recording = engine.recorder().start(minutes(1), 100);
   const CallPtr one = submitted(engine, 2);
   const CallPtr other = submitted(engine, 2);
   Batch batch = take(engine);
@@ -142,7 +142,7 @@ TEST(EngineRecording, HasThePartsOfAFailedBatch) {
   answer(engine, first);
   answer(engine, batch);
   std::vector<LoggedEvent> fronts;
-  for (const LoggedEvent& event : events_in(engine.finish_recording(recording))) {
+  for (const LoggedEvent& event : events_in(engine.recorder().finish(recording))) {
     if (event.kind == Kind::kSplit || event.kind == Kind::kJoined) fronts.push_back(event);
   }
   ASSERT_EQ(fronts.size(), 3U);
@@ -157,12 +157,12 @@ TEST(EngineRecording, HasWhatTheEngineIsToldOfWorkerProcesses) {
   const CallPtr call = submitted(engine, 1);
   Batch batch = take(engine);
   const std::uint32_t id = batch.id;
-  engine.record_sent(batch, 7);  // there is no recording
-  const std::uint64_t recording = engine.start_recording(minutes(1), 100);
-  engine.record_sent(batch, 7);
-  engine.record_returned(batch);
-  engine.record_times(batch, Duration(1), Duration(2), Duration(-3));
-  const std::vector<LoggedEvent> events = events_in(engine.finish_recording(recording));
+  engine.recorder().record_sent(batch, 7);  // there is no recording
+  const std::uint64_t recording = engine.recorder().start(minutes(1), 100);
+  engine.recorder().record_sent(batch, 7);
+  engine.recorder().record_returned(batch);
+  engine.recorder().record_times(batch, Duration(1), Duration(2), Duration(-3));
+  const std::vector<LoggedEvent> events = events_in(engine.recorder().finish(recording));
   answer(engine, batch);
   ASSERT_EQ(events.size(), 5U);
   EXPECT_EQ(events[0].worker, 7U);
@@ -177,10 +177,10 @@ TEST(EngineRecording, HasThePhasesOfABatch) {
   Batch batch = take(engine);
   const TimePoint begin = Clock::now();
   const BatchPhase collate{.kind = Kind::kCollated, .begin = begin, .end = begin + Duration(7)};
-  engine.record_phases(batch, {&collate, 1});  // there is no recording
-  const std::uint64_t recording = engine.start_recording(minutes(1), 100);
-  engine.record_phases(batch, {&collate, 1});
-  const std::vector<LoggedEvent> events = events_in(engine.finish_recording(recording));
+  engine.recorder().record_phases(batch, {&collate, 1});  // there is no recording
+  const std::uint64_t recording = engine.recorder().start(minutes(1), 100);
+  engine.recorder().record_phases(batch, {&collate, 1});
+  const std::vector<LoggedEvent> events = events_in(engine.recorder().finish(recording));
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, Kind::kCollated);
   EXPECT_EQ(events[0].batch, batch.id);
@@ -191,37 +191,37 @@ TEST(EngineRecording, HasThePhasesOfABatch) {
 
 TEST(EngineRecording, StopsByItselfAfterItsLimit) {
   Engine engine(kByFour);
-  const std::uint64_t recording = engine.start_recording(Duration::zero(), 100);
-  EXPECT_TRUE(engine.recording());
+  const std::uint64_t recording = engine.recorder().start(Duration::zero(), 100);
+  EXPECT_TRUE(engine.recorder().recording());
   pass_time_until(Clock::now() + Duration(1));
   const CallPtr call = submitted(engine, 1);
-  EXPECT_FALSE(engine.recording());
+  EXPECT_FALSE(engine.recorder().recording());
   serve_all(engine);
-  EXPECT_EQ(engine.start_recording(minutes(1), 100), 0U) << "its events are kept";
-  EXPECT_NE(engine.finish_recording(recording), "");
-  EXPECT_NE(engine.start_recording(minutes(1), 100), 0U);
-  EXPECT_TRUE(engine.recording());
+  EXPECT_EQ(engine.recorder().start(minutes(1), 100), 0U) << "its events are kept";
+  EXPECT_NE(engine.recorder().finish(recording), "");
+  EXPECT_NE(engine.recorder().start(minutes(1), 100), 0U);
+  EXPECT_TRUE(engine.recorder().recording());
 }
 
 TEST(EngineRecording, IsRefusedWhileThereIsAnother) {
   Engine engine(kByFour);
-  const std::uint64_t first = engine.start_recording(minutes(1), 10);
-  EXPECT_EQ(engine.start_recording(minutes(1), 10), 0U);
-  EXPECT_EQ(engine.finish_recording(first + 1), "");
-  EXPECT_NE(engine.finish_recording(first), "");
-  EXPECT_EQ(engine.finish_recording(first), "");
-  const std::uint64_t second = engine.start_recording(minutes(1), 10);
+  const std::uint64_t first = engine.recorder().start(minutes(1), 10);
+  EXPECT_EQ(engine.recorder().start(minutes(1), 10), 0U);
+  EXPECT_EQ(engine.recorder().finish(first + 1), "");
+  EXPECT_NE(engine.recorder().finish(first), "");
+  EXPECT_EQ(engine.recorder().finish(first), "");
+  const std::uint64_t second = engine.recorder().start(minutes(1), 10);
   EXPECT_GT(second, first);
-  EXPECT_EQ(engine.finish_recording(first), "") << "an old number does not end a new recording";
-  EXPECT_NE(engine.finish_recording(second), "");
+  EXPECT_EQ(engine.recorder().finish(first), "") << "an old number does not end a new recording";
+  EXPECT_NE(engine.recorder().finish(second), "");
 }
 
 TEST(EngineRecording, MayEndAfterTheEngineWasClosed) {
   Engine engine(kByFour);
-  const std::uint64_t recording = engine.start_recording(minutes(1), 10);
+  const std::uint64_t recording = engine.recorder().start(minutes(1), 10);
   const CallPtr call = submitted(engine, 1);
   close(engine, false);
-  EXPECT_EQ(kinds_in(engine.finish_recording(recording)), (std::vector<Kind>{Kind::kArrived, Kind::kEnded}));
+  EXPECT_EQ(kinds_in(engine.recorder().finish(recording)), (std::vector<Kind>{Kind::kArrived, Kind::kEnded}));
 }
 
 }  // namespace

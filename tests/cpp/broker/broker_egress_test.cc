@@ -298,9 +298,9 @@ TEST_F(BrokerEgressTest, ATimerThreadWatchesDeadlinesWhileNoThreadIsInTake) {
   std::atomic<bool> waits{false};
   const auto timer = std::make_unique<Thread>([&] {
     Sleeping sleeping;
-    for (waits = true; engine.wait_for_deadline(sleeping.waiter()) != Engine::Ready::kClosed;) {
+    for (waits = true; engine.deadline_timer().wait(sleeping.waiter()) != DeadlineTimer::Ready::kClosed;) {
       EndedRequests ended;
-      engine.expire(ended);
+      engine.deadline_timer().expire(ended);
       ipc::publish(ended);
     }
   });

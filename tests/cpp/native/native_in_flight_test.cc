@@ -258,12 +258,12 @@ TEST_F(InFlight, TheTimeOfABatchIsNotCountedAgainForTheNextOne) {
 TEST_F(InFlight, EachBatchHasThePhasesOfItsLaunch) {
   const NativeRequest first = serving.sent({1, 2});
   const NativeRequest second = serving.sent({3, 4});
-  const std::uint64_t recording = serving.engine.start_recording(std::chrono::minutes(1), 100);
+  const std::uint64_t recording = serving.engine.recorder().start(std::chrono::minutes(1), 100);
   serving.start();
   let_go.count_down();
   EXPECT_TRUE(first.answered());
   EXPECT_TRUE(second.answered());
-  const std::string events = serving.engine.finish_recording(recording);
+  const std::string events = serving.engine.recorder().finish(recording);
   const std::vector<LoggedEvent> cuts = events_in(events, LoggedEvent::Kind::kCut);
   const std::vector<LoggedEvent> collated = events_in(events, LoggedEvent::Kind::kCollated);
   ASSERT_EQ(cuts.size(), 2U);

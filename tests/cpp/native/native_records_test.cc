@@ -15,12 +15,12 @@ namespace {
 
 TEST(NativeRecords, RecordThePhasesOfEachRunThatSucceeds) {
   NativeServing serving(std::make_shared<IntModel>(refuse_13), {.isolation_budget = 1e9});
-  const std::uint64_t recording = serving.engine.start_recording(std::chrono::minutes(1), 100);
+  const std::uint64_t recording = serving.engine.recorder().start(std::chrono::minutes(1), 100);
   const auto requests = sent_together(serving, {{1}, {13}, {4}});
   EXPECT_TRUE(requests[0].answered());
   EXPECT_TRUE(requests[1].ends_as(Outcome::kFailed));
   EXPECT_TRUE(requests[2].answered());
-  const std::string events = serving.engine.finish_recording(recording);
+  const std::string events = serving.engine.recorder().finish(recording);
   const std::vector<LoggedEvent> parts = events_in(events, LoggedEvent::Kind::kSplit);
   const std::vector<LoggedEvent> computed = events_in(events, LoggedEvent::Kind::kComputed);
   ASSERT_EQ(computed.size(), 2U);

@@ -49,7 +49,7 @@ TEST(ServerRecording, ThereIsOneAtATimeAndItEndsWithItsClient) {
   EXPECT_FALSE(ask(client, kStart));
   EXPECT_FALSE(ask(other, kStart));
   EXPECT_FALSE(ask(other, kFinish)) << "it belongs to another client";
-  EXPECT_EQ(owner.engine.start_recording(std::chrono::minutes(1), 10), 0U);
+  EXPECT_EQ(owner.engine.recorder().start(std::chrono::minutes(1), 10), 0U);
   client.die();
   EXPECT_TRUE(eventually([&] { return ask(other, kStart); }));
   EXPECT_TRUE(ask(other, kFinish));

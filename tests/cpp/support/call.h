@@ -168,7 +168,7 @@ inline void abort(Engine& engine, Outcome outcome = Outcome::kClosed) {
 
 inline void expire(Engine& engine) {
   EndedRequests ended;
-  engine.expire(ended);
+  engine.deadline_timer().expire(ended);
   publish(ended);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The events in what Engine::finish_recording() returns.
+// The events in what Recorder::finish() returns.
 
 #include <algorithm>
 #include <cstring>

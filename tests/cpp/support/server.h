@@ -74,8 +74,7 @@ class RemoteRequest {
   // With a server, also calls its check_failure().
   bool submit(Engine& engine, Server* server = nullptr, WorkerWake* later = nullptr) const {
     call_->ref();
-    const Engine::Admission admission =
-        later != nullptr ? engine.submit(call_->request, *later) : engine.submit(call_->request);
+    const Engine::Admission admission = engine.submit(call_->request, later);
     if (admission == Engine::Admission::kFull || admission == Engine::Admission::kClosed) {
       call_->unref();
       return false;

@@ -11,6 +11,7 @@ from service_streamer import StreamerClosed, ThreadedStreamer
 pytestmark = pytest.mark.often
 
 
+@pytest.mark.outside
 def test_what_comes_after_close_is_refused(streamers):
     streamer = streamers()
     streamer.predict([1])
@@ -29,6 +30,7 @@ def test_close_before_the_first_request(streamers):
         streamer.predict([1])
 
 
+@pytest.mark.outside
 def test_close_drains_what_is_queued(held, gate, threads):
     streamer = held(batch_size=2)
     futures = [streamer.submit([i]) for i in range(5)]
@@ -41,6 +43,7 @@ def test_close_drains_what_is_queued(held, gate, threads):
     assert [future.result() for future in futures] == [[2 * i] for i in range(5)]
 
 
+@pytest.mark.outside
 @pytest.mark.not_redis
 def test_close_without_drain_ends_what_is_queued_and_lets_the_batch_finish(held, gate, threads):
     streamer = held()
@@ -84,6 +87,7 @@ def test_close_ends_those_that_wait_for_room(held, gate, threads):
     closer.join()
 
 
+@pytest.mark.outside
 def test_close_with_a_timeout_ends_also_what_is_running(held, gate):
     streamer = held()
     queued = streamer.submit([1])
@@ -113,6 +117,7 @@ def test_close_twice_and_from_many_threads(held, gate, threads):
     assert streamer.first.result() == ["firstfirst"]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("drain", [True, False])
 def test_close_from_a_callback_does_not_wait_for_itself(streamers, gate, drain):
     streamer = streamers(gate)

@@ -6,7 +6,7 @@ import time
 import pytest
 from waits import LONG
 
-from service_streamer import RequestTimeout
+from service_streamer import QueueFull, RequestTimeout
 
 SOON = 0.05
 # The promise is deadline + 100 ms. The machine may be busy; but nothing else ends these requests so
@@ -21,6 +21,7 @@ def took(function, *args, **kwargs):
     return time.monotonic() - start
 
 
+@pytest.mark.outside
 def test_predict_ends_at_its_deadline_while_the_model_is_slow(streamers, gate):
     streamer = streamers(gate)
     assert SOON <= took(streamer.predict, [1], timeout=SOON) < LATE
@@ -54,6 +55,7 @@ def test_timeout_of_the_call_goes_before_worker_timeout(held, gate, threads):
     assert threads.join() == [[2]]
 
 
+@pytest.mark.outside
 def test_a_submitted_request_ends_at_its_deadline_without_a_waiter(held):
     streamer = held()
     ended = threading.Event()
@@ -88,6 +90,7 @@ def test_a_deadline_before_those_that_are_watched_already_is_kept(held):
     assert not later.done()
 
 
+@pytest.mark.outside
 def test_expired_requests_never_reach_the_model(held, gate):
     streamer = held()
     expired = [streamer.submit([f"expired {i}"], timeout=0) for i in range(5)]
@@ -134,3 +137,15 @@ def test_a_generous_deadline_does_not_disturb(streamers, threads):
         threads.run(lambda i=i: [streamer.predict([i], timeout=LONG) for _ in range(50)])
     assert threads.join() == [[[2 * i]] * 50 for i in range(8)]
     assert streamer.stats().expired == 0
+
+
+@pytest.mark.not_redis
+def test_a_message_says_1_item_and_a_time_with_its_unit(held):
+    streamer = held(batch_size=1, max_queue=1, overflow="reject")
+    waits = streamer.submit([1])
+    with pytest.raises(QueueFull, match=r"no room for 1 more item \(max_queue=1\)"):
+        streamer.predict([1])
+    assert waits.cancel()
+    time_out = r"the request of 1 item was not answered within its deadline \(\d+(\.\d+)? m?s\)"
+    with pytest.raises(RequestTimeout, match=time_out):
+        streamer.predict([1], timeout=SOON)

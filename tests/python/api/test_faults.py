@@ -100,7 +100,7 @@ def test_a_failed_request_keeps_no_item_alive(streamers):
     gone = weakref.ref(item)
     error = streamers(predict).submit([item]).exception(LONG)
     del item
-    eventually(lambda: gc.collect() >= 0 and gone() is None)  # the model's thread drops it later
+    eventually(lambda: gc.collect() >= 0 and gone() is None)  # the model's thread lets go
     assert error.__traceback__ is None
 
 

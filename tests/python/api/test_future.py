@@ -91,6 +91,7 @@ def test_pending_then_running_then_done(held, gate):
     assert (future.running(), future.done(), future.cancelled()) == (False, True, False)
 
 
+@pytest.mark.outside
 @pytest.mark.not_redis
 def test_a_queued_request_is_cancelled_and_never_reaches_the_model(held, gate):
     streamer = held()
@@ -118,6 +119,7 @@ def test_a_running_or_finished_request_is_not_cancelled(held, gate):
     assert not streamer.first.cancelled()
 
 
+@pytest.mark.outside
 @pytest.mark.not_redis
 def test_the_rest_of_a_request_is_cancelled_while_its_first_part_runs(streamers, gate):
     streamer = streamers(gate, batch_size=2)

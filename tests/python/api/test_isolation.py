@@ -11,6 +11,7 @@ from service_streamer import RequestTimeout, WorkerLost
 pytestmark = pytest.mark.not_redis  # which requests share a batch is up to the worker there
 
 
+@pytest.mark.outside
 def test_one_poisonous_item_of_32_callers_fails_its_caller_only(held, gate, journal):
     culprit = 13
     model = Poisoned(journal, [culprit])
@@ -31,6 +32,7 @@ def test_one_request_is_run_once(held, gate, journal):
     assert len(journal.all()) == 1
 
 
+@pytest.mark.outside
 def test_without_isolation_the_batch_fails_as_a_whole(held, gate, journal):
     model = Poisoned(journal, [3])
     futures = one_batch(held, gate, model, [[i] for i in range(8)], isolate_errors=False)

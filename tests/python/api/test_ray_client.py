@@ -81,7 +81,7 @@ def test_closing_a_client_ends_although_the_owner_is_out_of_reach(monkeypatch):
     monkeypatch.setattr(cluster, "Connected", lambda actor: actor)
     monkeypatch.setattr(clients, "CLOSE_PATIENCE", 0.1)
     client = RayClient(Options(batch_size=1), owner, "streamer", owns=False, window=9)
-    client._exchange.start()
+    client.start()
     assert owner.asked.wait(LONG)
     client.close(True)
     assert not client.join(None)

@@ -64,6 +64,37 @@ def test_workers_are_measured_with_fewer_and_fewer(bench):
     assert "requests/s by workers: 1: " in out
 
 
+@pytest.mark.parametrize(
+    ("worker_num", "flags", "where"),
+    [
+        ("worker_num = 2", [], "in 2 workers"),
+        ("worker_num = 2", ["--workers", "1"], "in 1 worker"),
+        ("", [], "in a thread"),
+    ],
+)
+def test_options_of_a_search_are_measured_where_they_were_found(
+    bench, tmp_path, worker_num, flags, where
+):
+    path = tmp_path / "tuned.toml"
+    path.write_text(f"[options]\nbatch_size = 4\nthreads_per_worker = 1\n{worker_num}\n[tuned]\n")
+    arguments = ["process_models:double", "--options", str(path), "--items", "[1]", *flags]
+    if worker_num:
+        arguments += ["--mp-start-method", "fork"]
+    code, out, err, page = bench(*arguments)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"process_models:double {where}"
+    assert f"process_models:double {where}" in page
+
+
+def test_a_wrong_worker_num_of_a_file_is_one_line(bench, tmp_path):
+    path = tmp_path / "tuned.toml"
+    path.write_text("[options]\nworker_num = 0\n")
+    code, _, err, _ = bench("process_models:double", "--options", str(path), "--items", "[1]")
+    assert code == 2
+    assert "tuned.toml, line 2: " in err
+    assert "worker_num" in err
+
+
 def test_a_streamer_at_an_address_is_measured_and_not_changed(bench, process_streamers, address):
     streamer = process_streamers(address=address)
     code, out, _, _ = bench(address, "--items", '["hello"]')

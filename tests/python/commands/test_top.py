@@ -109,9 +109,60 @@ def test_busy_is_the_same_for_top_and_bench(two_readings):
 
 @pytest.mark.parametrize(("idle", "silent"), [(CLAIM_AFTER - 1, False), (CLAIM_AFTER, True)])
 def test_a_worker_is_silent_for_the_verdict_when_it_is_for_the_probe(idle, silent):
-    stream = dataclasses.replace(STREAM, consumers=(ConsumerStats("host-1-abc", 4, idle),))
+    stream = dataclasses.replace(STREAM, consumers=(ConsumerStats("host-1-abc", 0, idle),))
     assert ("silent" in explanation.verdict(stream)) == silent
     assert ("silent" in _health._of_consumers(stream)) == silent
+
+
+NOBODY = "No worker has joined the whole queue."
+TAKEN = "Others take requests over within 8 s of a death."
+
+
+@pytest.mark.parametrize(
+    ("workers", "text"),
+    [
+        ([], NOBODY),
+        ([("a", 4, 1.0), ("b", 0, 1.0)], ""),
+        (
+            [("a", 4, 1.0), ("b", 1, 4.5)],
+            f"1 of 2 workers is silent: b (for 4.5 s, with 1 request). {TAKEN}",
+        ),
+        ([("a", 4, 1.0), ("b", 0, 4.5)], ""),
+        ([("a", 4, 1.0), ("b", 0, 45)], "1 of 2 workers is silent: b (for 45 s, with 0 requests)."),
+        (
+            [("a", 4, 9.0), ("b", 0, 7.0)],
+            "12 requests wait, and all workers have been silent for more than 6 s.",
+        ),
+        (
+            [("a", 4, 1.0), *((f"b{n}", n, 5.0) for n in range(1, 6))],
+            "5 of 6 workers are silent: b5 (for 5 s, with 5 requests), b4 (for 5 s, with 4 "
+            f"requests), b3 (for 5 s, with 3 requests) and 2 more. {TAKEN}",
+        ),
+    ],
+)
+def test_silent_workers_are_named_with_what_they_hold(workers, text):
+    stream = dataclasses.replace(STREAM, consumers=tuple(ConsumerStats(*each) for each in workers))
+    found = explanation.obstacle(stream)
+    assert found.startswith(text) if text else found == ""
+    assert explanation.verdict(stream).startswith(found)
+
+
+def test_a_queue_has_rates_and_a_latency_after_two_readings():
+    pytest.importorskip("rich")
+    from service_streamer._commands.top.queue_view import Flow, Readings
+
+    def reading(length, added):
+        return dataclasses.replace(STREAM, length=length, added=added)
+
+    readings = Readings()
+    assert readings.add(0.0, reading(0, 100)) is None
+    assert readings.add(5.0, reading(10, 600)) == Flow(sent=100.0, ended=98.0, latency=5 / 98)
+    assert readings.add(11.0, reading(10, 600)) == Flow(sent=0.0, ended=0.0, latency=None)
+    assert readings.add(12.0, reading(0, 5)) is None  # the queue has begun anew
+    assert readings.add(13.0, reading(0, None)) is None  # an old broker
+    text = printed(reading(0, 1), 100, reading(0, 2))
+    assert "sent" in text
+    assert "requests/s" not in printed(STREAM, 100, STREAM)
 
 
 def test_a_streamer_without_a_request_is_shown(process_streamers):

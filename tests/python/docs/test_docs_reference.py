@@ -22,7 +22,7 @@ from torch_examples import marks as torch_marks
 from service_streamer import RedisWorker
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("hub", "metrics", "otel", "server", "torch", "web")
+PACKAGES = ("extend", "hub", "metrics", "onnx", "otel", "server", "torch", "web")
 REFERENCE = re.compile(r"<!-- reference: (\w+) ([\w. ]+) -->")
 
 
@@ -113,6 +113,9 @@ def test_an_example_runs(request, broker, tmp_path, monkeypatch, text):
             pytest.importorskip("service_streamer._torch")
     if request.node.get_closest_marker("over_ray"):
         request.getfixturevalue("ray_address")
+    if "OnnxModel(" in text:
+        pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     name = request.node.callspec.id
     names = {"__name__": "example", "asyncio": asyncio, "os": os, "threading": threading}

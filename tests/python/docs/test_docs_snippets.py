@@ -13,6 +13,7 @@ from torch_examples import marks
 
 ROOT = Path(__file__).parents[3]
 DECISIONS = ROOT / "docs/decisions"  # they tell what was, and nothing there has to run
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 NEED = re.compile(r"^\s*<!--+ *needs: (\w+)", re.MULTILINE)
 
 
@@ -30,6 +31,17 @@ def pages():
             yield pytest.param(path, {"redis"}, id=f"{name}-redis", marks=pytest.mark.over_redis)
         if "ray" in needs:
             yield pytest.param(path, {"ray"}, id=f"{name}-ray", marks=pytest.mark.over_ray)
+
+
+def test_code_has_at_most_80_columns():
+    """The column of the site, and half of a screen, have no more. Printed text may be longer."""
+    wide = []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if DECISIONS not in path.parents:
+            for language, code in BLOCK.findall(path.read_text()):
+                lines = [] if language == "text" else code.splitlines()
+                wide += [f"{path.relative_to(ROOT)}: {line}" for line in lines if len(line) > 80]
+    assert not wide, "\n".join(wide)
 
 
 @pytest.mark.parametrize(("path", "have"), list(pages()))

@@ -10,7 +10,7 @@ pytest.importorskip("prometheus_client")
 
 from service_streamer._redis.gateway import shard_link
 from service_streamer._redis.keys import Keys
-from service_streamer._streamers.measurements import Family
+from service_streamer._statistics.measurements import Family
 from service_streamer.metrics import _families
 
 yaml = pytest.importorskip("yaml")

@@ -11,6 +11,7 @@ from thread_models import Gate, double
 from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, ThreadedStreamer
+from service_streamer._base import options as _options
 from service_streamer.hub import ModelSpec, ModelTooLarge, NoRoomForModel, _memory
 from service_streamer.hub._loading import budget as _budget
 from service_streamer.hub._loading import making as _making
@@ -217,9 +218,9 @@ def test_the_growth_of_this_process_is_measured(hubs):
 
 
 def test_sizes_are_numbers_or_texts():
-    assert _memory.parse_bytes("x", "12GB") == 12 * 10**9
-    assert _memory.parse_bytes("x", "1.5 MiB") == 3 * 2**19
-    assert _memory.parse_bytes("x", 1000) == 1000
+    assert _options.memory("x", "12GB") == 12 * 10**9
+    assert _options.memory("x", "1.5 MiB") == 3 * 2**19
+    assert _options.memory("x", 1000) == 1000
 
 
 def test_requests_are_in_flight_while_status_is_read(hubs, factories):

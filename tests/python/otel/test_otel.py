@@ -137,7 +137,7 @@ def test_an_error_leaves_no_cycle(streamers, provider):
             streamer.predict([1])
         except Refused as error:
             gone = weakref.ref(error)
-        eventually(lambda: gone() is None)  # the thread of the model lets go of it a moment later
+        eventually(lambda: gone() is None)  # the thread of the model lets go
     finally:
         gc.enable()
 

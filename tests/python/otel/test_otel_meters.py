@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from service_streamer import RequestTimeout, ThreadedStreamer, otel
-from service_streamer._streamers.measurements import COUNTERS, GAUGES, TIMES
+from service_streamer._statistics.measurements import COUNTERS, GAUGES, TIMES
 
 pytest_plugins = ["peers"]
 

@@ -14,7 +14,9 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 from redis_tools import MORTAL, QUICK, SLOW
 
-from service_streamer import WorkerLost
+from service_streamer import RequestTimeout, WorkerLost
+from service_streamer._redis import explanation
+from service_streamer._redis.protocol import GROUP
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
@@ -36,6 +38,37 @@ def test_requests_of_a_killed_worker_are_answered_by_another(processes, workers,
     eventually(client.is_clean)
     eventually(lambda: len(client.consumers()) == 1)
     gate.close()
+
+
+def test_a_worker_whose_room_is_full_takes_over_what_a_dead_one_had(workers, client, process_gate):
+    worker = workers(process_gate, batch_size=1)
+    futures = client.send([0])
+    process_gate.wait_entered()
+    futures += client.send([1])
+    eventually(lambda: worker.held == 2)
+    futures += client.send([2], [3], [4])
+    client.redis.xreadgroup(GROUP, "dead", {client.keys.queue: ">"}, count=2)
+    eventually(lambda: worker.counts.claimed == 2)  # and its model has not ended a batch
+    process_gate.open()
+    assert client.results(futures) == [[0], [2], [4], [6], [8]]
+
+
+@pytest.mark.usefixtures("quick_audits")
+def test_a_time_out_says_which_worker_is_silent_and_what_it_has(make, client, monkeypatch):
+    monkeypatch.setattr(explanation, "_LATE", 0.1)
+    future = make().submit([1])
+
+    def reason():
+        with pytest.raises(RequestTimeout) as caught:
+            future.result(timeout=0)
+        return str(caught.value)
+
+    eventually(lambda: "no worker has joined the whole queue" in reason())
+    client.redis.xgroup_create(client.keys.queue, GROUP, "0", mkstream=True)
+    client.redis.xreadgroup(GROUP, "dead", {client.keys.queue: ">"})
+    client.redis.xgroup_createconsumer(client.keys.queue, GROUP, "another")
+    eventually(lambda: "1 of 2 workers is silent: dead (for " in reason())
+    assert "with 1 request)" in reason()
 
 
 def test_a_worker_killed_before_it_acknowledges_causes_no_second_answer(processes, client):

@@ -1,6 +1,7 @@
 """What the package exports, and that the stub of the C++ module is complete."""
 
 import ast
+import importlib
 import importlib.metadata
 import inspect
 import types
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import service_streamer
-import service_streamer.torch
 from service_streamer import _core
 
 PACKAGE = Path(service_streamer.__file__).parent
@@ -28,6 +28,23 @@ def test_all_is_sorted_and_complete():
         and name != "annotations"
     }
     assert found == set(names) - {"__version__"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("NativeModel", "write from service_streamer.torch import NativeModel"),
+        ("ModelHub", "write from service_streamer.hub import ModelHub"),
+        ("TensorSpec", "service_streamer.hub import TensorSpec or from service_streamer.torch"),
+        ("NoSuchName", "cannot import name 'NoSuchName' from 'service_streamer'"),
+    ],
+)
+def test_an_import_of_what_another_package_has_says_where_it_is(name, text):
+    before = dir(service_streamer)
+    with pytest.raises(ImportError, match=text):
+        exec(f"from service_streamer import {name}", {})
+    assert dir(service_streamer) == before
+    assert not hasattr(service_streamer, "no_such_name")
 
 
 def test_what_is_exported():
@@ -98,14 +115,16 @@ def test_modules_are_documented(name):
     assert inspect.getdoc(getattr(service_streamer, name))
 
 
-def test_native_models_are_exported_sorted_and_documented(child):
-    names = service_streamer.torch.__all__
-    assert names == sorted(names)
-    for name in names:
-        member = getattr(service_streamer.torch, name)
+@pytest.mark.parametrize("package", ["service_streamer.onnx", "service_streamer.torch"])
+def test_models_of_files_are_exported_sorted_and_documented(child, package):
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(module.__all__)
+    for name in module.__all__:
+        member = getattr(module, name)
         assert inspect.getdoc(member), name
-        assert member.__module__ == "service_streamer.torch"
-    child("import sys, service_streamer.torch; assert 'torch' not in sys.modules")
+        assert member.__module__ == package
+    heavy = {"numpy", "onnxruntime", "torch"}
+    child(f"import sys, {package}; assert not {heavy} & sys.modules.keys()")
 
 
 def test_importing_configures_no_logging(child):

@@ -3,6 +3,7 @@
 - A folder of the core or the bindings includes only what `LEVELS` and `BINDINGS` list for it.
 - Headers of Python, torch, CUDA and NVTX are included only where `FOREIGN` allows it.
 - Python modules do not import each other in a circle, and use only the rooms in `ROOMS`.
+- A room reads no private member of an object of another room, and looks up no module by a string.
 - C++ calls Python code of the package only through `_from_core`, which has nothing else.
 - `import service_streamer` loads no slow module, opens no descriptor and starts no thread.
 """
@@ -200,6 +201,7 @@ ROOMS = {
     "_from_core": {"_core", "_base", "_waiting", "_engine", "_processes"},
     "_torch": set(),
     "torch": {"_core", "_base", "_engine", "_placement", "_models", "_torch"},
+    "onnx": {"_base", "_waiting", "_engine", "_placement", "torch"},
     "_threads": {
         "_core",
         "_base",
@@ -225,6 +227,7 @@ ROOMS = {
         "_processes",
         "_threads",
     },
+    "extend": {"_base", "_engine", "_streamers", "_models"},
     "hub": {
         "_core",
         "_base",
@@ -237,8 +240,10 @@ ROOMS = {
         "_models",
         "_processes",
         "torch",
+        "onnx",
         "_threads",
         "_pipeline",
+        "extend",
     },
     "": {
         "_core",
@@ -256,7 +261,7 @@ ROOMS = {
         "_threads",
         "_pipeline",
     },
-    "metrics": {"_base", "_waiting", "_engine", "_statistics", "_streamers", "hub"},
+    "metrics": {"_base", "_waiting", "_statistics", "extend", "hub"},
     "server": {"_base", "_streams", "hub", ""},
     "tune": {"_base"},
     "web": {
@@ -264,13 +269,11 @@ ROOMS = {
         "_waiting",
         "_engine",
         "_statistics",
-        "_streamers",
         "_processes",
         "_redis",
-        "_ray",
-        "_threads",
-        "_pipeline",
+        "extend",
         "hub",
+        "",
         "metrics",
     },
     "_commands": {
@@ -294,17 +297,7 @@ ROOMS = {
     },
     "__main__": {"_commands"},
     "build_torch": {"_core", ""},
-    "otel": {
-        "_core",
-        "_base",
-        "_engine",
-        "_statistics",
-        "_streamers",
-        "_models",
-        "_processes",
-        "_pipeline",
-        "hub",
-    },
+    "otel": {"_base", "_statistics", "_models", "extend", "hub", ""},
     "service_streamer": {"_base", "_engine", "managed_model", "_processes", "_redis", "_threads"},
 }
 
@@ -347,11 +340,15 @@ def imports(file, name, modules):
 
 def looked_up(node):
     """The names of modules that a call or a subscript gives to importlib or sys.modules."""
-    by = ast.unparse(node.func if isinstance(node, ast.Call) else node.value)
-    if re.match(r"sys\.modules\b|(importlib\.)?import_module$|__import__$", by):
+    if is_look_up(node):
         for each in ast.walk(node):
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 yield each.value
+
+
+def is_look_up(node):
+    by = ast.unparse(node.func if isinstance(node, ast.Call) else node.value)
+    return re.match(r"sys\.modules\b|(importlib\.)?import_module$|__import__$", by) is not None
 
 
 def full_name(text, package):
@@ -418,6 +415,115 @@ def test_a_wrong_import_is_found(tmp_path, module, code, complaint):
     assert ("\n".join(found) or "nothing").startswith(complaint)
 
 
+# Its private members belong to the rooms that may use it, too: they are its Python half.
+DOORS = {"_core"}
+
+# Private names of the standard library that objects of our classes have as well.
+OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+
+
+def private_members(tree):
+    """The private names that the classes of a module define, in their body or by `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield each.name
+                elif isinstance(each, ast.Assign):
+                    if ast.unparse(each.targets[0]) == "__slots__":
+                        yield from (getattr(part, "value", "") for part in ast.walk(each.value))
+                    yield from map(ast.unparse, each.targets)
+                elif isinstance(each, ast.AnnAssign):
+                    yield ast.unparse(each.target)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr if ast.unparse(node.value) in ("self", "cls") else ""
+
+
+def private_reads(tree):
+    """Each private attribute that a module takes from an object other than `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if ast.unparse(node.value) in ("self", "cls", "super()", "_core"):
+                continue
+            name = node.attr
+        elif isinstance(node, ast.Call) and len(node.args) > 1:
+            if ast.unparse(node.func) not in ("getattr", "hasattr", "setattr"):
+                continue
+            name = getattr(node.args[1], "value", "")
+        else:
+            continue
+        if isinstance(name, str) and re.match("_[a-z]", name) and name not in OF_TUPLES:
+            yield name, node
+
+
+def own_look_ups(tree, modules, package):
+    """Each call or subscript that finds a module of the package by a string."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call | ast.Subscript) and is_look_up(node):
+            names = {full_name(text, package) for text in looked_up(node)}
+            if names & modules.keys() or re.search("__(package|name)__", ast.unparse(node)):
+                yield node
+
+
+def reaches(folder, packages):
+    """A line for each private member of another room that is read, and each module by a string."""
+    files = [*folder.rglob("*.py"), *folder.rglob("*.pyi")]
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    rooms = {file: file.relative_to(folder).with_suffix("").parts[0] for file in files}
+    members = {room: set() for room in rooms.values()}
+    for file, tree in trees.items():
+        members[rooms[file]].update(private_members(tree))
+    modules = arrows(folder)
+    for file, tree in sorted(trees.items()):
+        room, path = rooms[file], file.relative_to(folder)
+        own = members[room].union(*(members.get(each, set()) for each in DOORS & packages[room]))
+        for name, node in private_reads(tree):
+            homes = sorted(each for each in members if name in members[each])
+            if homes and name not in own:
+                yield f"{path}:{node.lineno} {ast.unparse(node)}: of {', '.join(homes)}"
+        package = [folder.name, *path.parts[:-1]]
+        for node in own_look_ups(tree, modules, package):
+            yield f"{path}:{node.lineno} {ast.unparse(node)}: import it"
+
+
+def test_no_room_reaches_into_another():
+    rooms = {**ROOMS, "__init__": set()}
+    assert list(reaches(ROOT / "python" / "service_streamer", rooms)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("def f(x): return x._own", ""),
+        ("def f(x): return x._theirs", "a/one.py:1 x._theirs: of b"),
+        ("def _theirs(x): return x._theirs", "a/one.py:1 x._theirs: of b"),
+        ("def f(x): x.y._slot = 1", "a/one.py:1 x.y._slot: of b"),
+        ("def f(x): return getattr(x, '_method', None)", "a/one.py:1 getattr(x, '_method', None)"),
+        ("def f(x): return hasattr(x, '_elsewhere')", ""),
+        ("def f(x): return x._of_core", "a/one.py:1 x._of_core: of _core"),
+        ("class C:\n    _theirs = 1\ndef f(x): return x._theirs", ""),
+        ("import_module('p.b')", "a/one.py:1 import_module('p.b'): import it"),
+        ("sys.modules.get(f'{__package__}.two')", "a/one.py:1 sys.modules.get("),
+        ("sys.modules['numpy']", ""),
+    ],
+)
+def test_a_reach_is_found(tmp_path, code, complaint):
+    files = {
+        "a/one.py": code,
+        "a/two.py": "class A:\n    def f(self):\n        self._own = 1",
+        "b/__init__.py": "class B:\n    __slots__ = ('_slot',)\n    _theirs = 0",
+        "b/three.py": "class D:\n    def _method(self): ...",
+        "_core.pyi": "class C:\n    def _of_core(self): ...",
+    }
+    for name, text in files.items():
+        file = tmp_path / "p" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    rooms = {"a": set(), "b": {"_core"}, "_core": set()}
+    assert "\n".join(reaches(tmp_path / "p", rooms)).startswith(complaint)
+    assert bool(list(reaches(tmp_path / "p", rooms))) == bool(complaint)
+
+
 def test_cpp_calls_python_by_one_module():
     names = [name for name in vars(_from_core) if not name.startswith("_")]
     names.remove("annotations")
@@ -432,7 +538,7 @@ def test_cpp_calls_python_by_one_module():
 
 # What an application must not pay for by importing the package: third parties and slow modules of
 # the standard library. They are imported where they are first needed.
-HEAVY = ["asyncio", "gevent", "numpy", "torch", "flask", "fastapi", "redis", "rich"]
+HEAVY = ["asyncio", "gevent", "numpy", "onnxruntime", "torch", "flask", "fastapi", "redis", "rich"]
 HEAVY += ["opentelemetry", "optuna", "prometheus_client", "starlette", "tqdm", "uvicorn"]
 HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]

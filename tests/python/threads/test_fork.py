@@ -334,3 +334,49 @@ assert all(streamer.predict([1]) == [2] for streamer in streamers)
         timeout=60,
     )
     assert done.stderr == ""
+
+
+def test_a_streamer_that_cannot_be_made_in_a_child_raises_the_reason(child):
+    child(
+        PRELUDE
+        + textwrap.dedent(
+            """
+            import asyncio
+            from service_streamer.extend import BackendStreamer, Options, WaitingRoom
+
+            class Echo(WaitingRoom):
+                def hand_on(self, batch):
+                    batch.complete(batch.items)
+
+            parent = os.getpid()
+
+            def make(options):
+                if os.getpid() != parent:
+                    raise StreamerError("not in a child")
+                return Echo(options)
+
+            streamer = BackendStreamer(Options(batch_size=8), make)
+
+            def ask():
+                for call in (
+                    lambda: streamer.predict([1]),
+                    lambda: streamer.submit([1]),
+                    lambda: asyncio.run(streamer.apredict([1])),
+                    lambda: list(streamer.stream(1)),
+                    lambda: streamer.stats(),
+                    lambda: streamer.configure(batch_size=3),
+                    lambda: streamer.wait_ready(1),
+                ):
+                    try:
+                        call()
+                    except StreamerError as error:
+                        assert str(error) == "not in a child", error
+                    else:
+                        raise SystemExit("no error")
+                streamer.close(timeout=0)
+
+            wait(in_child(ask))
+            assert streamer.predict([1]) == [1]
+            """
+        )
+    )

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.often
 PR_GET_TIMERSLACK = 30
 
 
+@pytest.mark.outside
 @pytest.mark.not_redis
 def test_requests_that_wait_go_into_one_batch_in_their_order(held, gate):
     streamer = held(batch_size=8)
@@ -39,6 +40,7 @@ def test_a_batch_has_at_most_batch_size_items(held, gate):
     assert [len(batch) for batch in gate.batches] == [1, 4, 4, 2]
 
 
+@pytest.mark.outside
 @pytest.mark.not_redis
 def test_an_oversized_request_is_cut_and_joined_in_order(streamers, journal):
     streamer = streamers(lambda batch: journal.append(len(batch)) or double(batch), batch_size=8)
@@ -142,6 +144,7 @@ def test_a_full_queue_rejects_with_an_estimate(held, gate):
     assert streamer.stats().rejected == 2
 
 
+@pytest.mark.outside
 @pytest.mark.not_redis
 def test_a_full_queue_blocks_until_there_is_room(held, gate, threads):
     streamer = held(max_queue=2)

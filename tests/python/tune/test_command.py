@@ -161,6 +161,6 @@ def test_a_signal_ends_a_run_and_its_process_and_keeps_the_trials(services, samp
     assert code == 130
     assert f"interrupted after 1 of 2 trials: {output} has the best so far" in rest
     assert "batch_size" in tomllib.loads(output.read_text())["options"]
-    code, _ = end("going on after 1 trials", signal.SIGKILL)
+    code, _ = end("going on after 1 trial,", signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert os.path.exists(f"{output}.journal")

@@ -69,7 +69,7 @@ def test_a_model_that_is_broken_meanwhile_costs_no_trial(search, ends):
     ends += [None, None, None]
     code, log = search()
     assert code == 0, log
-    assert "going on after 1 trials" in log
+    assert "going on after 1 trial," in log
 
 
 def test_another_content_of_the_sample_is_another_search(search, ends, tmp_path):

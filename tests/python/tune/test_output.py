@@ -12,7 +12,7 @@ from service_streamer._commands.tune import output
 from service_streamer.tune._file import text_of, write
 from service_streamer.tune._front import Measured
 from service_streamer.tune._rates import Point
-from service_streamer.tune._space import NUMA, Settings
+from service_streamer.tune._space import NUMA, Settings, Space
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +21,7 @@ else:
 
 PYTHON = Settings(8, 2, 1, "window", 0.01, affinity="auto")
 NATIVE = Settings(8, 2, 1, "greedy", None, native=True)
+AT_THE_EDGE = "is the most that was tried: more may be better, with"
 POINT = Point(100.0, 98.04, 0.0312345678)
 
 
@@ -97,3 +98,21 @@ def test_the_plot_is_a_picture_with_all_loads_near_the_target():
     dots = [node for node in picture.iter() if node.get("class") in ("dot0", "dot1")]
     legend = 2
     assert len(dots) == 15 + 3 + legend
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "worker_num", "rates", "said"),
+    [
+        (4, 1, [(98, 0.03), (500, 0.2)], []),
+        (8, 1, [], [f"batch_size=8 {AT_THE_EDGE} --max-batch-size 16."]),
+        (4, 2, [], [f"worker_num=2 {AT_THE_EDGE} --max-workers 4."]),
+        (4, 1, [(120, 0.03)], ["The trials had up to 120 requests/s within the target."]),
+    ],
+)
+def test_a_best_at_the_edge_and_luckier_trials_are_said(batch_size, worker_num, rates, said):
+    space = Space.of_machine(2, 0.05, most_items=8, most_workers=2)
+    best = Measured(Settings(batch_size, worker_num, 1, "greedy", None), POINT)
+    first = [Measured(PYTHON, Point(rate, rate, p99)) for rate, p99 in rates]
+    lines = output.remarks(best, first, space, slo=0.05)
+    assert len(lines) == len(said)
+    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))

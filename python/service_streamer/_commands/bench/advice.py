@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Sequence
 
-from ..._statistics.formats import duration
+from ..._statistics.formats import count, duration
 from .results import Point, Results
 
 NEAR_BEST = 0.9  # of the highest throughput: the knee
@@ -47,12 +47,17 @@ def knee_sentence(points: Sequence[Point]) -> str:
     if found is None:
         return ""
     if found is points[-1]:
-        return f"There is no knee up to {found.load:.0f} clients: more may give more (--clients)."
+        return f"There is no knee up to {clients(found)}: more may give more (--clients)."
     return (
-        f"The knee is at {found.load:.0f} clients: {found.throughput.mean:,.0f} requests/s, "
+        f"The knee is at {clients(found)}: {found.throughput.mean:,.0f} requests/s, "
         f"p50 {duration(found.latency(0.5).mean)}, p99 {duration(found.latency(0.99).mean)}. "
         "More clients gain less than 10 %."
     )
+
+
+def clients(point: Point) -> str:
+    """Return the load of a closed loop in words."""
+    return count(round(point.load), "client")
 
 
 def limit_sentence(results: Results) -> str:
@@ -61,7 +66,7 @@ def limit_sentence(results: Results) -> str:
     if limit is None or not results.closed:
         return ""
     kept = list(itertools.takewhile(lambda p: p.latency(0.99).mean <= limit, results.closed))
-    up_to = f"with up to {kept[-1].load:.0f} clients" if kept else "with no number of clients"
+    up_to = f"with up to {clients(kept[-1])}" if kept else "with no number of clients"
     return f"p99 is at most {duration(limit)} {up_to}."
 
 
@@ -95,10 +100,12 @@ def _batch_size(results: Results) -> Advice:
             why += " of which two batches keep the limit of p99"
     else:
         share = chosen.rate / best.rate
-        why += f"; that is {share:.0%} of the {best.rate:,.0f} items/s with {best.size:.0f} items"
+        most = f"{best.rate:,.0f} items/s with {count(round(best.size), 'item')}"
+        why += f"; that is {share:.0%} of the {most}"
     reached = max((max(point.batch_sizes, default=0) for point in results.closed), default=0)
     if reached < min(size, results.batch_size or size):
-        why += f". No batch of the closed loop had more than {reached} items: it needs more clients"
+        why += f". No batch of the closed loop had more than {count(reached, 'item')}: it needs "
+        why += "more clients"
     if limit is None:
         why += (
             ". A request that waits for the running batch takes up to "
@@ -114,7 +121,7 @@ def _worker_num(results: Results) -> Advice:
     best = max(results.closed, key=lambda point: point.throughput.mean, default=None)
     if best is None or best.busy is None or workers is None:
         return Advice(option, None, "unknown, because the target does not report its workers")
-    at = f"at {best.load:.0f} clients the workers are busy {best.busy:.0%} of the time"
+    at = f"at {clients(best)} the workers are busy {best.busy:.0%} of the time"
     if best.busy >= BUSY:
         more = "more may give more, if there are GPUs or cores left"
         return Advice(option, workers, f"{at}, so no worker has a reserve; {more} (--workers).")
@@ -129,6 +136,6 @@ def _from_fewer(points: Sequence[Point]) -> Advice:
     rates = ", ".join(f"{p.load:.0f}: {p.throughput.mean:,.0f}" for p in ascending)
     why = f"requests/s by workers: {rates}"
     if chosen is ascending[-1]:
-        cores = len(os.sched_getaffinity(0))
-        why += f". More may give more, if there are GPUs or cores left ({cores} cores here)"
+        cores = count(len(os.sched_getaffinity(0)), "core")
+        why += f". More may give more, if there are GPUs or cores left ({cores} here)"
     return Advice("worker_num", int(chosen.load), why + ".")

@@ -28,8 +28,8 @@ _QUICK = Plan((1, 4, 16, 64), (0.3, 0.6, 0.9), 2, 8.0)
 
 _EXAMPLE = """
 TARGET is
-  module:Model          a predict function or ManagedModel class, run in a thread of this process,
-                        or with --workers in worker processes
+  module:Model          a predict function or ManagedModel class, run in a thread of this process;
+                        with --workers, or worker_num in the file of --options, in worker processes
   ADDRESS               the address of a Streamer that runs
   redis://broker:6379   a queue at a Redis broker, with --prefix; or broker:6379
   http://host/path      a web service; each request POSTs --body, or --items as a JSON list
@@ -89,7 +89,7 @@ def add_to(commands: Any) -> None:
     add("--secret-file", default=None, metavar="FILE", help="contains the secret of the queue")
     add("--body", default=None, metavar="FILE", help="contains the body of each HTTP request")
     add("--content-type", default="application/json", help="of the body (application/json)")
-    add("--workers", type=int, default=None, metavar="N", help="worker processes of a model")
+    add("--workers", type=int, default=None, metavar="N", help="worker processes (as in --options)")
     add_devices(add)
     add_placement(add)
     add("--mp-start-method", help="spawn, fork or forkserver (spawn)")

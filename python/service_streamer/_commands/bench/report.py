@@ -13,7 +13,7 @@ from ... import __version__
 from ..._statistics.explain import size_rows
 from ..._statistics.formats import duration
 from . import table
-from .advice import Advice, advise, knee, knee_sentence, limit_sentence
+from .advice import Advice, advise, clients, knee, knee_sentence, limit_sentence
 from .plan import Plan
 from .plots import Axis, Line, at_values, linear, logarithmic, plot
 from .results import Point, Results
@@ -91,8 +91,8 @@ def _summary(results: Results, found: Point | None) -> str:
     if found is not None:
         most = max(results.closed, key=lambda point: point.throughput.mean)
         lines.append(
-            f"<b>{table.number(most.throughput)} requests/s</b> at most, with {most.load:.0f} "
-            f"clients. {knee_sentence(results.closed)} {limit_sentence(results)}"
+            f"<b>{table.number(most.throughput)} requests/s</b> at most, with "
+            f"{clients(most)}. {knee_sentence(results.closed)} {limit_sentence(results)}"
         )
     lines += [_advice(each) for each in advise(results)]
     lines += [html.escape(line) for line in (*results.notes, *results.errors())]
@@ -177,7 +177,7 @@ def _model_table(results: Results) -> str:
             (False, [label, f"{n:,}", f"{n / total:.0%}"])
             for label, n in size_rows(last.batch_sizes)
         ]
-        title = f"Batch sizes with {last.load:.0f} clients"
+        title = f"Batch sizes with {clients(last)}"
         parts += _html_table(title, ["items", "batches", "share"], sizes)
     return parts
 

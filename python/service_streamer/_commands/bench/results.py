@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from ..._statistics.formats import count
 from ..._statistics.stats import StreamerStats
 from .load import Sample
 
@@ -149,7 +150,7 @@ class Results:
         kinds: collections.Counter[str] = collections.Counter()
         for point in (*self.closed, *self.open):
             kinds.update(point.errors)
-        return [f"{n:,} requests failed: {kind}" for kind, n in kinds.most_common(3)]
+        return [f"{count(n, 'request')} failed: {kind}" for kind, n in kinds.most_common(3)]
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:

@@ -46,7 +46,7 @@ class Settings:
     prefix: str = ""
     secret: bytes | None = None
     workers: int | None = None
-    """worker processes of a model; None: it runs in a thread of this process"""
+    """worker processes of a model; None: as many as the file of the options says, else a thread"""
     model: dict[str, Any] = dataclasses.field(default_factory=dict)
     """model_init_args, model_init_kwargs, warmup"""
     streamer: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -259,9 +259,10 @@ def _connected(target: BenchTarget) -> BenchTarget:
 
 def _open_model(place: str, settings: Settings) -> BenchTarget:
     source, given = find(place), settings.streamer
-    size = {**OptionsFile.of(given.get("options")).values, **given}["batch_size"]
+    file = OptionsFile.of(given.get("options")).values
+    size = {**file, **given}["batch_size"]
     options.count("batch_size", size)  # before the model is loaded
-    if settings.workers is None:
+    if settings.workers is None and "worker_num" not in file:
         if refused := [name for name in _OF_PROCESSES if name in given]:
             flags = ", ".join(map(flag, refused))
             raise CommandError(f"{flags}: for worker processes, so give --workers N")
@@ -271,14 +272,16 @@ def _open_model(place: str, settings: Settings) -> BenchTarget:
             predict = model.load(None, size)
         streamer: BaseStreamer = ThreadedStreamer(predict, **given)
         return BenchTarget(f"{place} in a thread", streamer, settings, is_own=True)
-    workers = settings.workers
-    started = Streamer(source, **settings.model, **given, worker_num=workers)
+    if settings.workers is not None:
+        given = {**given, "worker_num": settings.workers}
+    started = Streamer(source, **settings.model, **given)
     try:
         started.wait_ready()
     except BaseException:
         started.close(drain=False, timeout=0)
         raise
-    return BenchTarget(f"{place} in {count(workers, 'worker')}", started, settings, is_own=True)
+    workers = count({**file, **given}["worker_num"], "worker")
+    return BenchTarget(f"{place} in {workers}", started, settings, is_own=True)
 
 
 _MODEL_OPTIONS: Sequence[str] = ("model_init_args", "model_init_kwargs", "warmup")

@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..._statistics.formats import age, count
-from ...hub._memory import shown
+from ..._statistics.formats import age, count, memory
 from .parts import NARROW, table
 from .sources import PageStats
 
@@ -56,7 +55,7 @@ def _rows(
             cells = [
                 _name(full, room),
                 Text(each["state"], style=_STYLES.get(each["state"], "dim")),
-                "-" if each["memory"] is None else shown(each["memory"]),
+                "-" if each["memory"] is None else memory(each["memory"]),
             ]
             if not narrow:
                 cells[1:1] = [_marks(model, each["version"])]

@@ -19,6 +19,11 @@ def line(label: str, *parts: str | Text) -> Text:
     return text
 
 
+def rate(value: float) -> str:
+    """Return a rate with two digits or more."""
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
+
+
 def bar(share: float, width: int, style: str) -> Text:
     """Return a bar that is filled to a share of its width."""
     filled = round(max(0.0, min(share, 1.0)) * width)

@@ -24,6 +24,7 @@ class Screen:
         self._console = console or Console(highlight=False, markup=False)
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._before: Stats | None = None
+        self._readings = queue_view.Readings()
         self._shown: RenderableType = ""
 
     def __enter__(self) -> Screen:
@@ -52,13 +53,15 @@ class Screen:
         """Show that the last statistics are old, and why there are no others."""
         lost = Text(f"{time.strftime('%X')} {why}; trying again", style="bold red")
         self._before = None
+        self._readings.clear()
         self._refresh(Group(lost, self._shown))
 
     def _view(self, name: str, stats: Stats) -> RenderableType:
         width = self._console.width
         before, self._before = self._before, stats
         if isinstance(stats, StreamStats):
-            return queue_view.view(name, stats, width)
+            flow = self._readings.add(time.monotonic(), stats)
+            return queue_view.view(name, stats, flow, width)
         if isinstance(stats, PageStats):
             return hub_view.view(
                 name, stats, before if isinstance(before, PageStats) else None, width

@@ -10,7 +10,7 @@ from ..._statistics.formats import age, count, duration
 from ..._statistics.parts import WorkerStats
 from ..._statistics.stats import OUTCOMES, RecentStats, StreamerStats
 from ..._statistics.verdict import verdict
-from .parts import NARROW, bar, bar_width, line, table
+from .parts import NARROW, bar, bar_width, line, rate, table
 
 _STYLES = {
     "completed": "green",
@@ -60,12 +60,8 @@ def _rates(recent: RecentStats) -> list[Text]:
         n = getattr(recent, outcome)
         if n or outcome == "completed":
             style = _STYLES.get(outcome, "")
-            texts.append(Text(f"{_rate(n / seconds)} {outcome}  ", style=f"not dim {style}"))
+            texts.append(Text(f"{rate(n / seconds)} {outcome}  ", style=f"not dim {style}"))
     return texts
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
 
 
 def _queue(stats: StreamerStats, width: int) -> list[RenderableType]:

@@ -13,7 +13,7 @@ from ..._placement.machine import cpu_count
 from ..._statistics.formats import duration
 from ...tune._file import text_of
 from ...tune._front import Measured
-from ...tune._space import Settings
+from ...tune._space import Settings, Space
 from ..bench.plots import Line, linear, logarithmic, plot
 from ..bench.table import print_table
 
@@ -25,6 +25,11 @@ svg { font: 11px system-ui, sans-serif; background: #fff }
 .mark { stroke: #656d76; stroke-dasharray: 3 3 } polyline { fill: none; stroke-width: 2 }
 .line0 { stroke: #c4cad0; stroke-width: 0 } .dot0 { fill: #c4cad0 }
 .line1 { stroke: #2f6fde } .dot1 { fill: #2f6fde }
+@media (prefers-color-scheme: dark) {
+  svg { background: #111827 } text { fill: #f3f4f6 } .faint { fill: #9ca3af }
+  .grid { stroke: #374151 } .dot0 { fill: #6b7280 }
+  .line1 { stroke: #7aa7f7 } .dot1 { fill: #7aa7f7 }
+}
 """
 
 
@@ -50,14 +55,49 @@ def _text(value: Any) -> str:
     return "yes" if value is True else str(value)
 
 
-def picture(every: Sequence[Measured], front: Sequence[Measured], slo: float) -> str:
-    """Return the plot as an SVG file."""
+def remarks(best: Measured, first: Sequence[Measured], space: Space, slo: float) -> list[str]:
+    """Return what the table does not say: a limit of the search, and better figures of the trials.
+
+    Args:
+        best: what was chosen.
+        first: the open loops of the trials.
+        space: the settings that were tried.
+        slo: the target of the p99, in seconds.
+    """
+    lines = []
+    for name, option in (("batch_size", "--max-batch-size"), ("worker_num", "--max-workers")):
+        value = getattr(best.settings, name)
+        if value == getattr(space, name)[-1]:
+            lines.append(
+                f"{name}={value} is the most that was tried: more may be better, with "
+                f"{option} {2 * value}."
+            )
+    most = max((one.point.throughput for one in first if one.point.keeps(slo)), default=0.0)
+    if most > best.point.throughput:
+        lines.append(
+            f"The trials had up to {most:,.0f} requests/s within the target. They were shorter, "
+            "and the best of many is partly luck: the table has the second measurement."
+        )
+    return lines
+
+
+def picture(first: Sequence[Measured], front: Sequence[Measured], slo: float) -> str:
+    """Return the plot as an SVG file.
+
+    Args:
+        first: the open loops of the trials. A closed loop has a p99 of another kind.
+        front: the best, measured again.
+        slo: the target of the p99, in seconds.
+    """
 
     def points(which: Sequence[Measured]) -> list[tuple[float, float, float]]:
         shown = [each.point for each in which if each.point.p99 <= _SHOWN * slo]
         return [(1e3 * point.p99, point.throughput, float("nan")) for point in shown]
 
-    lines = [Line("all loads", points(every)), Line("best for each p99", points(front))]
+    lines = [
+        Line("in the trials", points(first)),
+        Line("the best, measured again for longer", points(front)),
+    ]
     both = [point for line in lines for point in line.points]
     x = logarithmic("p99 in ms", [1e3 * slo, *(p99 for p99, _, _ in both)], lambda ms: f"{ms:g}")
     y = linear("requests/s", [rate for _, rate, _ in both], lambda rate: f"{rate:,.0f}")

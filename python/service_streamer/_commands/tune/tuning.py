@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ..._placement.machine import cpu_count, usable_cores
-from ..._statistics.formats import duration
+from ..._statistics.formats import count, duration
 from ...tune._file import hash_of, write
 from ...tune._front import Measured, measured, pareto_front
 from ...tune._journal import JournalError, open_journal, remove_journal
@@ -84,7 +84,7 @@ class Tuning:
             path=self._journal,
         )
         if search.trials:
-            logs.say(f"going on after {len(search.trials)} trials, see {self._journal}")
+            logs.say(f"going on after {count(len(search.trials), 'trial')}, see {self._journal}")
 
         def tell(trial: Trial) -> None:
             logs.say(f"trial {len(search.trials)} of {search.most}: {_result(trial)}")
@@ -92,9 +92,7 @@ class Tuning:
         try:
             search.run(lambda settings: TrialProcess(self._job, settings), tell)
             if search.first_error is not None:
-                logs.say(
-                    f"all {len(search.trials)} trials failed: {search.first_error}", error=True
-                )
+                logs.say(f"{_all(len(search.trials))} failed: {search.first_error}", error=True)
                 remove_journal(self._journal)
                 return 1
             job = dataclasses.replace(self._job, seconds=_AGAIN * self._job.seconds)
@@ -144,10 +142,13 @@ class Tuning:
             return NOT_REACHED
         front = pareto_front(within)
         best = front[-1]
+        first = [one for one in measured(search.trials) if not one.point.closed]
         output.print_front(front, best, slo)
+        for line in output.remarks(best, first, self._space, slo):
+            print(line)
         plot = f"{os.path.splitext(self._path)[0]}.svg"
         with open(plot, "w", encoding="utf-8") as file:
-            file.write(output.picture([*measured(search.trials), *within], front, slo))
+            file.write(output.picture(first, front, slo))
         self._write(best, len(search.trials))
         print(f"plot: {plot}")
         return 0
@@ -165,6 +166,10 @@ class Tuning:
         write(self._path, output.tuned(best, about, command))
         print(f"options: {self._path}")
         print(output.usage(best, job.native, self._path))
+
+
+def _all(trials: int) -> str:
+    return "the only trial" if trials == 1 else f"all {trials} trials"
 
 
 def _tell_again(trial: Trial) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 
 from ... import _core
 from ..._base.request_context import trace_of
+from ..._engine import lifecycle
 from .context import unpack
 from .errors import record, safely
 
@@ -136,3 +137,6 @@ def flush() -> None:
     if force_flush is not None:
         with contextlib.suppress(Exception):  # an exporter's; the worker ends all the same
             force_flush(FLUSH_TIMEOUT)
+
+
+lifecycle.before_worker_ends(flush)

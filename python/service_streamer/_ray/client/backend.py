@@ -12,12 +12,14 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
+from ... import _core
 from ..._base.errors import ClusterError, StreamerClosed, StreamerError
 from ..._base.messages import closed, see
 from ..._base.options import Options
 from ..._engine import lifecycle
-from ..._engine.backend import join_in_background, make_engine, weakly
+from ..._engine.backend import join_in_background
 from ..._engine.pickling import unpack_error
+from ..._engine.waiting_room import WaitingRoom
 from ..._waiting import callbacks
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import NativeThread
@@ -38,8 +40,8 @@ def _close_before_ray() -> None:
     atexit.register(lifecycle.close_some, RayClient)
 
 
-class RayClient:
-    """A `Backend`. Its threads start with the first request.
+class RayClient(WaitingRoom):
+    """A `Backend`: its thread sends the requests to the owner, and another one gets the answers.
 
     Args:
         options: of this client.
@@ -50,6 +52,7 @@ class RayClient:
     """
 
     remote = True
+    thread_name = "service-streamer-sender"
 
     def __init__(self, options: Options, owner: Any, name: str, *, owns: bool, window: int) -> None:
         self.owns = owns
@@ -58,7 +61,7 @@ class RayClient:
         self.obstacle = ""
         """what kept replicas from being ready at the last call of `stats`"""
         self._name = name
-        self.engine = make_engine(
+        super().__init__(
             # the engine of the owner forms the batches
             dataclasses.replace(
                 options,
@@ -71,26 +74,22 @@ class RayClient:
                 max_queue_per_tenant=None,
                 grouping=None,
             ),
-            workers=1,
             future_type=SentFuture,
-            start=weakly(self._start),
-            start_timer=weakly(self._start_timer),
         )
         self._connection = cluster.connection()
         whole = options.output == "batch"
         self._exchange = Exchange(self.engine, cluster.Connected(owner), name, window, whole)
+        self._receiver = NativeThread(self._exchange.receive, "service-streamer-receiver")
         self.cancel = self._exchange.cancel
-        self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
         self._drains = True
         self._closed_owner = False
-        lifecycle.watch_backend(self)
         _close_before_ray()
 
     # ---------------------------------------------------------------- as any backend
 
     def close(self, drain: bool) -> None:
         self._drains = self._drains and drain
-        self.engine.close(drain)
+        super().close(drain)
 
     def join(self, timeout: float | None) -> bool:
         left = countdown(timeout)
@@ -101,13 +100,13 @@ class RayClient:
             self._close_owner(timeout)
         reach = countdown(CLOSE_PATIENCE if timeout is None else left())
         # A call of leave() may be lost, so it is said until the thread has ended.
-        while not exchange.receiver.join(min(LEAVE_PAUSE, reach() or LEAVE_PAUSE)):
+        while not self._receiver.join(min(LEAVE_PAUSE, reach() or LEAVE_PAUSE)):
             if self._is_connected():
                 with contextlib.suppress(RayError, ValueError):
                     self.owner.leave.remote(exchange.client)
             if reach() == 0:
                 return False
-        if not all(thread.join(reach()) for thread in (exchange.sender, self._timer)):
+        if not all(thread.join(reach()) for thread in (*self._threads, self._timer)):
             return False
         return callbacks.flush(left())
 
@@ -116,8 +115,8 @@ class RayClient:
         join_in_background(self)
 
     def own_this_thread(self) -> bool:
-        threads = (self._exchange.sender, self._exchange.receiver, self._timer)
-        return callbacks.in_callback() or any(thread.is_current() for thread in threads)
+        own = super().own_this_thread() or self._receiver.is_current()
+        return own or callbacks.in_callback()
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         if timeout == 0:
@@ -129,7 +128,7 @@ class RayClient:
     def configure(self, change: Mapping[str, Any]) -> None:
         self._ask("configure", dict(change))
         self._exchange.changes = {**self._exchange.changes, **change}
-        self._start()  # only then this client hears of a new owner
+        self.start()  # only then this client hears of a new owner
 
     def start_recording(self, seconds: float, max_events: int) -> int:
         return int(self._ask("start_recording", seconds, max_events))
@@ -143,6 +142,28 @@ class RayClient:
         if isinstance(ready, list):
             raise unpack_error(ready)
         return bool(ready)
+
+    # -------------------------------------------------------------------- its threads
+
+    def start(self) -> None:
+        super().start()
+        self._receiver.start()
+
+    def work(self) -> None:
+        self._exchange.recover(None, "")
+        super().work()
+
+    def wait_for_room(self) -> None:
+        self._exchange.wait_for_room()
+
+    def woken(self) -> None:
+        self._exchange.attend()
+
+    def hand_on(self, batch: _core.Batch) -> None:
+        self._exchange.send(batch)
+
+    def ended(self) -> None:
+        self._exchange.wait_for_end()
 
     # ------------------------------------------------------------------- of its own
 
@@ -171,12 +192,6 @@ class RayClient:
     def _is_connected(self) -> bool:
         """Return whether the cluster is that of the start. Ray would connect to another one."""
         return cluster.connection() == self._connection
-
-    def _start(self) -> None:
-        self._exchange.start()
-
-    def _start_timer(self) -> None:
-        self._timer.start()
 
     def _ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         return self._call(method, *args, timeout=QUERY_TIMEOUT if timeout is None else timeout)

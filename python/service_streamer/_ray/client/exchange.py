@@ -35,7 +35,7 @@ from ..._base.errors import SerializationError, StreamerClosed, WorkerLost
 from ..._base.messages import closed, describe
 from ..._engine.pickling import unpack_error
 from ..._waiting.backoff import Backoff
-from ..._waiting.threads import Condition, NativeThread, original
+from ..._waiting.threads import Condition, original
 from ..owner.actor import PARK
 from ..payloads import PayloadReader
 from .outgoing import PACK, Outgoing
@@ -87,13 +87,6 @@ class Exchange:
         self._failed: collections.deque[tuple[bytes | None, object]] = collections.deque()
         self._again: collections.deque[int] = collections.deque()
         self._unwanted: collections.deque[int] = collections.deque()
-        self.sender = NativeThread(self._send, "service-streamer-sender")
-        self.receiver = NativeThread(self._receive, "service-streamer-receiver")
-
-    def start(self) -> None:
-        """Start the threads; may be called again."""
-        self.sender.start()
-        self.receiver.start()
 
     def end(self) -> None:
         """Let the threads end. Does not wait."""
@@ -108,22 +101,29 @@ class Exchange:
 
     # --------------------------------------------------------------------- the sender
 
-    def _send(self) -> None:
-        try:
-            self._recover(None, "")
-            while (first := self._engine.next_batch(None)) is not False:
-                self._attend()
-                if first is not None:
-                    for sents in self._outgoing.packs(first):
-                        self._put([self._open.add(sent) for sent in sents])
-                while not self._has_room():
-                    self.changed.wait_for(lambda: self._has_room() or self._is_asked(), None)
-                    self._attend()
-            while not self.ending:  # it is closed, but not all is answered
-                self.changed.wait_for(lambda: self.ending or self._is_asked(), None)
-                self._attend()
-        finally:
-            self._end_all_if_open()
+    def wait_for_room(self) -> None:
+        """Wait until less than the window is sent and not answered."""
+        while not self._has_room():
+            self.changed.wait_for(lambda: self._has_room() or self._is_asked(), None)
+            self.attend()
+
+    def attend(self) -> None:
+        """Do what other threads have left for the sender."""
+        while self._failed:
+            self.recover(*self._failed.popleft())
+        if self._again or self._unwanted:
+            self._put(_drain(self._again))
+
+    def send(self, first: _core.Batch) -> None:
+        """Send what the engine has, from this batch on."""
+        for sents in self._outgoing.packs(first):
+            self._put([self._open.add(sent) for sent in sents])
+
+    def wait_for_end(self) -> None:
+        """Wait for `end`: the engine is closed, but not all is answered."""
+        while not self.ending:
+            self.changed.wait_for(lambda: self.ending or self._is_asked(), None)
+            self.attend()
 
     def _has_room(self) -> bool:
         return self._open.items < self._window or self.ending
@@ -135,17 +135,10 @@ class Exchange:
         self._engine.ring()  # it may wait for requests
         self.changed.notify()
 
-    def _attend(self) -> None:
-        """Do what other threads have left for the sender."""
-        while self._failed:
-            self._recover(*self._failed.popleft())
-        if self._again or self._unwanted:
-            self._put(_drain(self._again))
-
     def _put(self, numbers: list[int]) -> None:
         """Send requests to the owner, and what is to be cancelled. Waits for the answer."""
         with self._recovering:  # a recovery of the other thread sends older requests first
-            token = self._token  # read after the requests got their numbers: see _recover()
+            token = self._token  # read after the requests got their numbers: see recover()
             call = self._call_put(token, numbers, _drain(self._unwanted))
         if call is None:
             return
@@ -173,9 +166,10 @@ class Exchange:
 
     # ------------------------------------------------------------------- the receiver
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Receive answers until `end`: the receiver thread."""
         try:
-            self._recover(None, "")
+            self.recover(None, "")
             received: list[int] = []
             while not self.ending:
                 token = self._token
@@ -183,10 +177,10 @@ class Exchange:
                     call = self._owner.take.remote(self.client, token, received)
                     message = ray.get(call, timeout=PARK + ANSWER)
                 except RayError as error:
-                    self._recover(token, error)
+                    self.recover(token, error)
                     continue
                 if message is None:
-                    self._recover(token, FORGOTTEN)
+                    self.recover(token, FORGOTTEN)
                 else:
                     received = self._deliver(*message)
         finally:
@@ -227,7 +221,7 @@ class Exchange:
 
     # ------------------------------------------------------------------------ recovery
 
-    def _recover(self, token: bytes | None, error: object) -> None:
+    def recover(self, token: bytes | None, error: object) -> None:
         """Join the owner, and send again what is open. Waits until the owner is there.
 
         Does nothing if another thread has done that. A request that got its number before the new
@@ -285,12 +279,6 @@ class Exchange:
             self._open.fail(number, StreamerClosed(text))
         self._engine.abort()
         self.changed.notify()
-
-    def _end_all_if_open(self) -> None:
-        """End the requests if a thread has ended by an exception."""
-        if not self.ending and not self._engine.closed():
-            self._engine.close(False)
-            self._engine.abort()
 
 
 def _drain(numbers: collections.deque[int]) -> list[int]:

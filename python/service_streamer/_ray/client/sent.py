@@ -197,6 +197,8 @@ class Submissions:
         self._engine = engine
         self._grouping = options.grouping
         self._cancel = cancel
+        self.close, self.closed, self.join = engine.close, engine.closed, engine.join
+        self.abort, self.stats = engine.abort, engine.stats
 
     def predict(
         self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /
@@ -235,9 +237,6 @@ class Submissions:
         """Do what ``Engine.submit_async`` does."""
         sents = self._sents(batch, timeout, priority, tenant, context)
         return self._watched(self._engine.submit_async(sents, timeout, priority, tenant), sents)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
     def _watched(self, future: Any, sents: list[SentRequest]) -> Any:
         if sents:

@@ -19,7 +19,6 @@ from ..._base.model_errors import detached
 from ..._engine import lifecycle
 from ..._engine.outputs import cut, rows
 from ..._engine.pickling import as_array, pack_error, refuse_input, refuse_output
-from ..._models.serving import flush_spans
 from ..._processes.init_failure import InitFailure
 from ..payloads import Packed, PayloadReader, Store
 from ..settings import RaySettings
@@ -76,8 +75,7 @@ class Replica:
     @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]
     def finish(self) -> None:
         """Close what the model has opened, before this process ends."""
-        lifecycle.close_all()
-        flush_spans()
+        lifecycle.end_worker()
         self._ended.set()
 
     def predict(self, message: bytes, refs: list[ObjectRef[Any]]) -> Answer:

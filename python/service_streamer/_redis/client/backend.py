@@ -13,7 +13,7 @@ from ... import _core
 from ..._base.errors import BrokerError, StreamerClosed
 from ..._base.options import Options
 from ..._engine import lifecycle
-from ..._engine.backend import join_in_background, make_engine, weakly
+from ..._engine.backend import EngineBackend, join_in_background, make_engine, weakly
 from ..._statistics.parts import StreamStats
 from ..._waiting import callbacks, threads
 from ..._waiting.backoff import Backoff
@@ -51,7 +51,7 @@ class _Threads(NamedTuple):
     reading: threads.NativeThread
 
 
-class RedisClient:
+class RedisClient(EngineBackend):
     """A `Backend`. It connects at the first request, and reconnects after an outage."""
 
     remote = True
@@ -65,7 +65,6 @@ class RedisClient:
         self._own = self._shards[number]
         self._broker, self._keys = self._own
         self.pieces_to = reader_address(self.client_id, number)
-        """where workers send the pieces of streams"""
         self._signer = Signer(redis_options.secret)
         self._chunk_size = options.batch_size
         self._max_queue = options.max_queue or DEFAULT_MAX_QUEUE

@@ -9,6 +9,8 @@ from typing import Any
 from ..._base.errors import BrokerError
 from ..._waiting import threads
 from ..._waiting.backoff import Backoff
+from .. import queue_stats
+from ..explanation import obstacle
 from ..protocol import (
     FIELD,
     Answer,
@@ -18,6 +20,7 @@ from ..protocol import (
     VersionMismatch,
     unpack_replies,
 )
+from ..shards import Shard
 from .audit import missing_entries
 from .session import Session
 from .streams import StreamClient
@@ -46,6 +49,7 @@ class ReplyReader:
     def __init__(self, session: Session, streams: StreamClient) -> None:
         self._session = session
         self._streams = streams
+        self._shard = Shard(session.broker, session.keys)
         self._connection = session.broker.connection()
         self._changed = threads.Condition()
         self._stopping = False
@@ -59,6 +63,7 @@ class ReplyReader:
         self._next_audit = 0.0
         self._next_check = 0.0  # when to check the age of the oldest entry again
         self._ignored = ""  # why the last ignored message was ignored
+        self._note = ""  # why requests are not answered, as the last audit has found
         self.refused = 0
         """messages that were ignored: malformed, or with a wrong signature"""
 
@@ -236,6 +241,7 @@ class ReplyReader:
         age = (self._session.broker.clock.now_ms() - oldest) / 1000
         if age < AUDITS[0]:
             self._audit_delay = AUDITS[0]
+            self._explain("")
         return max(AUDITS[0] - age, self._next_audit - now)
 
     def _audit(self, full: bool) -> None:
@@ -253,6 +259,8 @@ class ReplyReader:
         chunks, entries = session.in_flight.older_than(until)
         if not chunks:
             return
+        if not full:
+            self._explain(self._obstacle())
         missing = missing_entries(self._connection, session.keys, chunks, entries, full)
         if not missing:
             return
@@ -274,6 +282,21 @@ class ReplyReader:
             _logger.warning("sending %d chunks to %s again", len(lost), session.broker, extra=about)
             session.in_flight.begin(lost)
             session.send_again(lost)
+
+    def _obstacle(self) -> str:
+        try:
+            found = obstacle(queue_stats.read_on(self._connection, self._shard))
+        except BrokerError as error:
+            if error.transient:
+                raise
+            return ""  # this client may not ask
+        return found[:1].lower() + found[1:]
+
+    def _explain(self, note: str) -> None:
+        """Say in time-outs why requests are not answered; empty: they are."""
+        if note != self._note:
+            self._note = note
+            self._session.egress.explain(note)
 
     def _why_unanswered(self) -> str:
         why = (

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ... import _core
 from ..._base.errors import BrokerError
+from ..._statistics.formats import count
 from ..._waiting.backoff import Backoff
 from ..connection.broker import Command, ResponseError
 from ..keys import RequestStream, entry_time
@@ -216,10 +217,10 @@ class Sender:
     def _next_chunks(self) -> list[Chunk]:
         """Return the unconfirmed chunks for one round trip, limited by their bytes."""
         size = 0
-        for count, chunk in enumerate(self._unconfirmed):
+        for number, chunk in enumerate(self._unconfirmed):
             size += len(chunk[5])
-            if size > FLUSH_BYTES and count:
-                return self._unconfirmed[:count]
+            if size > FLUSH_BYTES and number:
+                return self._unconfirmed[:number]
         return self._unconfirmed[:]
 
     def _messages(self, chunks: list[Chunk]) -> Messages:
@@ -281,7 +282,7 @@ class Sender:
     def _too_large(self, request: int, items: int, size: int) -> None:
         broker = self._session.broker
         error = BrokerError(
-            f"a message of {items} item{'' if items == 1 else 's'} has {size:,} bytes; the Redis "
+            f"a message of {count(items, 'item')} has {size:,} bytes; the Redis "
             f"broker {broker} accepts {broker.message_limit:,} (proto-max-bulk-len)"
         )
         self._session.fail([request], error)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ... import _core
 from ..._base.request_context import LONGEST, READER
+from ..._statistics.formats import count
 from ..._waiting.threads import original
 from .. import protocol
 from ..connection.broker import Connection
@@ -227,13 +228,13 @@ class Admission:
     def _log_late(self) -> None:
         with self._lock:
             before, at = self._late_logged
-            count, now = self.counts.expired - before, time.monotonic()
-            if not count or now < at + LATE_INTERVAL:
+            late, now = self.counts.expired - before, time.monotonic()
+            if not late or now < at + LATE_INTERVAL:
                 return
             self._late_logged = (self.counts.expired, now)
-        text = "%s: dropped %d requests whose deadline had passed"
-        about = {"consumer": self._name, "entries": count}
-        _logger.warning(text, self._name, count, extra=about)
+        text = "%s: dropped %s whose deadline had passed"
+        about = {"consumer": self._name, "entries": late}
+        _logger.warning(text, self._name, count(late, "request"), extra=about)
 
     def _warn_once(self, kind: str, text: str) -> None:
         with self._lock:

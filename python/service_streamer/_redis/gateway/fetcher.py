@@ -85,7 +85,13 @@ class Fetcher:
 
         0 while no model is ready, and once `run` should return. Any thread.
         """
-        free = self._room.items_for(self)
+        return self._entries(self._room.items_for(self))
+
+    def room_to_claim(self) -> int:
+        """Return how many entries of dead workers may be taken over now. Any thread."""
+        return self._entries(self._room.items_to_claim(self))
+
+    def _entries(self, free: float) -> int:
         # answered entries pile up in the leases while replies cannot be sent
         piled_up = len(self._leases) >= 6 * self._room.batches
         stops = self._connection.should_stop()

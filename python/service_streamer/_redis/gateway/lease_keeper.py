@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from redis.exceptions import AskError, ResponseError
 
 from ..._base.errors import BrokerError
+from ..._statistics.formats import count
 from ..connection import scripts
 from ..connection.broker import Connection
 from ..connection.retrying import RetryingConnection
 from ..keys import RequestStream
-from ..protocol import NOTICE_EXPIRY_MS
+from ..protocol import BEATS, NOTICE_EXPIRY_MS
 from .consumer import Consumer
 from .fetcher import Fetcher, finish
 
 _logger = logging.getLogger("service_streamer")
 
-BEATS = 3  # rounds per claim_after
 DEAD_AFTER = 10  # times claim_after, after which an idle consumer without entries is removed
 AT_A_TIME = 500  # most entries per script
 NOTICES_PAUSE = 0.01  # s between two reads of notices, which may come in thousands
@@ -42,12 +42,18 @@ def chance_of_turn(workers: int) -> float:
     return max(TURNS / workers, 1 / LONGEST_WAIT) if workers > TURNS else 1.0
 
 
+def _entries(n: int) -> str:
+    return count(n, "entry", "entries")
+
+
 class LeaseKeeper:
     """Renews this worker's leases, claims expired ones, and removes dead consumers.
 
     Many workers share the last two, because they cost the broker more the more workers there are.
     A heartbeat resets the idle time of the worker's entries. An entry that has been idle for
-    `claim_after` seconds may be claimed by any worker. One thread calls `run`, then `leave`.
+    `claim_after` seconds may be claimed by any worker. So others claim what a worker had within
+    `claim_after` and the time of one round after its death, also under full load. One thread calls
+    `run`, then `leave`.
 
     Args:
         consumer: this worker.
@@ -87,9 +93,9 @@ class LeaseKeeper:
         """Leave the group. Entries that are still here may be claimed at once."""
         released = self._queue.release(connection, self._claim_ms)
         if released:
-            text = "%s: released %d entries to other workers"
+            text = "%s: released %s to other workers"
             about = {"consumer": self._consumer.name, "entries": released}
-            _logger.warning(text, self._consumer.name, released, extra=about)
+            _logger.warning(text, self._consumer.name, _entries(released), extra=about)
 
     def _listen(self, connection: Connection) -> None:
         """Wait for notices of cancelled entries. The next round finds the missed ones."""
@@ -156,14 +162,14 @@ class LeaseKeeper:
         self._consumer.ingress.cancel(self._leases.remove(cancelled + taken))
         if taken:
             _logger.warning(
-                "%s: was stalled: other workers have taken over %d entries",
+                "%s: was stalled: other workers have taken over %s",
                 self._consumer.name,
-                len(taken),
+                _entries(len(taken)),
                 extra={"consumer": self._consumer.name, "entries": len(taken)},
             )
 
     def _claim(self, connection: Connection, fetcher: Fetcher) -> None:
-        room = min(fetcher.room(), AT_A_TIME)
+        room = min(fetcher.room_to_claim(), AT_A_TIME)
         if room == 0:
             return
         arguments = (self._queue.consumer, self._claim_ms, room)
@@ -174,9 +180,9 @@ class LeaseKeeper:
         self._consumer.counts.claimed += len(claimed)
         previous = ", ".join(sorted({entry[2].decode("utf-8", "replace") for entry in claimed}))
         _logger.warning(
-            "%s: took over %d entries of %s",
+            "%s: took over %s of %s",
             self._consumer.name,
-            len(claimed),
+            _entries(len(claimed)),
             previous,
             extra={"consumer": self._consumer.name, "entries": len(claimed)},
         )

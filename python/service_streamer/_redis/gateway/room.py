@@ -74,6 +74,15 @@ class Room:
         sharing = sum(each.has_more for each in same) if fetcher.has_more else len(same)
         return free / max(1, sharing)  # a fetch may begin meanwhile
 
+    def items_to_claim(self, fetcher: Sharer) -> float:
+        """Return how many items of dead workers may be taken over now. Any thread.
+
+        They have waited the longest, so they may fill the room once more. Under full load new
+        requests fill it at once, and those of the dead would wait until the load ends.
+        """
+        shards = len(self._fetchers[fetcher.stream.suffix])
+        return self.items_for(fetcher) + 2 * self.batches / shards
+
     def _capacity(self, fetchers: list[Sharer]) -> float:
         workers = max(each.workers for each in fetchers)
         if workers <= 1:

@@ -5,6 +5,17 @@ trace file. Nothing is imported from here before it is needed.
 """
 
 from .chrome import to_chrome
-from .recorder import Recorder, Wait, trace_of
+from .events import Recording
+from .history import BatchRun, History
+from .recorder import Recorder, Wait, events_of, trace_of
 
-__all__ = ["Recorder", "Wait", "to_chrome", "trace_of"]
+__all__ = [
+    "BatchRun",
+    "History",
+    "Recorder",
+    "Recording",
+    "Wait",
+    "events_of",
+    "to_chrome",
+    "trace_of",
+]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .events import Recording
-from .history import History, Request, Run
+from .history import BatchRun, History, Request
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 _FIRST_EXTRA_TRACK = 1 << 30  # above all thread ids of Linux
@@ -63,7 +63,7 @@ class _Trace:
             yield self._counter("running batches", time, {"batches": running})
         for request in self._history.requests:
             yield from self._request(request)
-        workers: dict[int, list[Run]] = {}
+        workers: dict[int, list[BatchRun]] = {}
         for run in self._history.runs:
             workers.setdefault(run.worker, []).append(run)
         extra = _FIRST_EXTRA_TRACK
@@ -108,7 +108,7 @@ class _Trace:
         outcome = request.outcome or "unfinished"
         yield {"ph": "e", "ts": self._micros(request.end), "args": {"outcome": outcome}, **same}
 
-    def _run(self, run: Run, pid: int, tid: int) -> Iterator[dict[str, Any]]:
+    def _run(self, run: BatchRun, pid: int, tid: int) -> Iterator[dict[str, Any]]:
         args: dict[str, Any] = {"batch": run.batch, "size": run.items}
         if run.cut is not None:
             args |= {"close_reason": run.cut.reason, "requests": run.cut.requests}
@@ -121,7 +121,7 @@ class _Trace:
         yield from inside
 
     def _parts(
-        self, run: Run, parts: Iterable[tuple[Request, int]], pid: int, tid: int
+        self, run: BatchRun, parts: Iterable[tuple[Request, int]], pid: int, tid: int
     ) -> Iterator[dict[str, Any]]:
         for i, (request, items) in enumerate(parts):
             # A nanosecond apart, because viewers nest slices of one time into each other.
@@ -130,7 +130,7 @@ class _Trace:
             part = self._slice("request", f"request {request.number}", time, time, pid, tid, args)
             yield {**part, "bind_id": request.number, "flow_in": True}
 
-    def _phases(self, run: Run, pid: int, tid: int) -> Iterator[dict[str, Any]]:
+    def _phases(self, run: BatchRun, pid: int, tid: int) -> Iterator[dict[str, Any]]:
         """Yield what the worker did.
 
         A worker process reports durations only, so the remaining time is divided between both ways.
@@ -176,9 +176,9 @@ def _name_of(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": f"{kind}_name", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _lanes(runs: list[Run]) -> list[list[Run]]:
+def _lanes(runs: list[BatchRun]) -> list[list[BatchRun]]:
     """Distribute the runs of a worker, so that those in a lane are nested or do not overlap."""
-    lanes: list[list[Run]] = []
+    lanes: list[list[BatchRun]] = []
     stacks: list[list[int]] = []  # of each lane: the ends of the runs that have not ended
     for run in sorted(runs, key=lambda each: (each.begin, -each.end)):
         for stack in stacks:

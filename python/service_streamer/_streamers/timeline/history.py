@@ -42,11 +42,23 @@ class Cut:
 
 
 @dataclasses.dataclass(slots=True)
-class Run:
-    """One run of a batch, or of a part of a batch that raised, by one worker."""
+class BatchRun:
+    """One run of a batch, or of a part of a batch that raised, by one worker.
+
+    Times are in nanoseconds of ``time.monotonic_ns()``.
+
+    Example:
+        >>> streamer = ThreadedStreamer(sorted, batch_size=64)
+        >>> view = extend.view_of(streamer)
+        >>> (run,) = view.batches(1, lambda seconds: len(streamer.predict([2, 1])) > 2)
+        >>> run.items, run.outcome, run.end > run.begin
+        (2, 'answered', True)
+    """
 
     batch: int
+    """its number"""
     worker: int
+    """the id of the thread, or of the process"""
     begin: int
     items: int
     cut: Cut | None
@@ -55,7 +67,7 @@ class Run:
     """the batch, or the batch of which this is a part, has run before"""
     end: int = 0
     outcome: str = ""
-    """empty: it had not ended when the recording ended"""
+    """such as "answered" or "failed"; empty: it had not ended when the recording ended"""
     times: dict[str, int] = dataclasses.field(default_factory=dict)
     """decode, predict and encode in a worker process, in nanoseconds"""
     phases: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
@@ -70,13 +82,13 @@ class History:
 
     def __init__(self, recording: Recording) -> None:
         self.requests: list[Request] = []
-        self.runs: list[Run] = []
+        self.runs: list[BatchRun] = []
         self.load: list[tuple[int, int, int]] = []
         """time, queued items, running batches; an entry for each change"""
         self._recording = recording
         self._live: dict[int, Request] = {}  # by address
         self._cuts: dict[int, Cut] = {}  # batches that are not completed
-        self._open: dict[int, Run] = {}  # runs that have not ended, by batch
+        self._open: dict[int, BatchRun] = {}  # runs that have not ended, by batch
         # Then the thread that cuts a batch is not the worker.
         self.processes = any(event.kind == Kind.SENT for event in recording.events())
         for event in recording.events():
@@ -143,7 +155,7 @@ class History:
         if cut is not None:
             again = cut.runs > 0
             cut.runs += 1
-        run = Run(event.batch, event.worker, event.time, event.items, cut, again)
+        run = BatchRun(event.batch, event.worker, event.time, event.items, cut, again)
         self._open[event.batch] = run
         self.runs.append(run)
 

@@ -99,7 +99,13 @@ class Recorder:
 
 
 def trace_of(backend: Backend, name: str, seconds: float, wait: Wait) -> bytes:
-    """Record for some seconds and return a trace; ``b""`` if it is not wanted any more.
+    """Do what `events_of` does, and return a trace."""
+    events = events_of(backend, name, seconds, wait)
+    return events and to_chrome(events, name)
+
+
+def events_of(backend: Backend, name: str, seconds: float, wait: Wait) -> bytes:
+    """Record for some seconds and return the events; ``b""`` if they are not wanted any more.
 
     Args:
         backend: to record.
@@ -119,7 +125,7 @@ def trace_of(backend: Backend, name: str, seconds: float, wait: Wait) -> bytes:
             _finish(backend, number)
         raise
     events = _finish(backend, number)
-    return b"" if unwanted else to_chrome(events, name)
+    return b"" if unwanted else events
 
 
 def _start(backend: Backend, name: str, seconds: float, max_events: int) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
+from ..._statistics.formats import memory as shown
 from .._errors import ModelTooLarge, NoRoomForModel
-from .._memory import Size, shown
+from .._memory import Size
 from .._models import Version
 
 _NOTHING = Size(0)

@@ -7,14 +7,15 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..._base.errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
 from ..._engine import lifecycle
 from ..._pipeline.request import Piece
-from ..._streamers.streamer import BaseStreamer
+from ..._streamers.view import begin_close
 from ..._waiting.threads import Condition, original, refuse_eventlet
 from ..._waiting.timeouts import countdown
+from ...extend import BaseStreamer, view_of
 from .. import _forwarding, _log, _memory
 from .._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
 from .._models import MOVING, Model, State, Version
@@ -27,7 +28,8 @@ from .limits import Limits
 from .making import Making
 
 if TYPE_CHECKING:
-    from .._tracing import VersionTracing
+    from .._status import VersionView
+    from .._tracing import HubTracing, VersionTracing
 
 MAX_WAITING = 65_536  # requests of a model that is being loaded
 MAX_DRAINS = 256  # versions that are drained at the same time, each by a thread
@@ -48,17 +50,18 @@ class Loader:
         workers: SharedWorkers | None,
     ) -> None:
         refuse_eventlet()
-        self._models = models  # their versions refer to them weakly
+        self.models = models
+        """by name; their versions refer to them weakly"""
         self._workers = workers
         self._max_threads = threads
         self.on_ready: Callable[[Version], None] = _ignore
         """called when a version is loaded, by a loader thread"""
         self.on_failed: Callable[[Version], None] = _ignore
         """called when a version could not be loaded, before its requests end"""
-        self.observers: list[Callable[[Version, BaseStreamer], None]] = []
+        self.observers: list[Callable[[VersionView, BaseStreamer], None]] = []
         """called with a version and its new streamer; may block"""
-        self.tracer: Any = None
-        """makes the spans of requests: see `service_streamer.otel`"""
+        self.tracing: HubTracing | None = None
+        """makes the spans of requests; None: they have none, unless their model has one"""
         self.closed = False
         """the hub is closed"""
         self.forked = False
@@ -87,7 +90,7 @@ class Loader:
         version: Version = piece.request.alias.version  # type: ignore[attr-defined]
         tracing = piece.request.tracing  # type: ignore[attr-defined]
         if tracing is not None and version.streamer is None:
-            piece.request.begin_wait(tracing.wait(piece.context))  # type: ignore[attr-defined]
+            piece.request.begin_wait(tracing.tracer.wait(piece.context))  # type: ignore[attr-defined]
         try:
             streamer = self._wait_in(version, piece)
         except Exception as error:
@@ -111,8 +114,8 @@ class Loader:
 
     def tracing_of(self, version: Version) -> VersionTracing | None:
         """Return what makes the spans of the requests of a version; None: they have none."""
-        tracer = version.model.tracer or self.tracer
-        return None if tracer is None else tracer.of(version)
+        tracing = version.model.tracing or self.tracing
+        return None if tracing is None else tracing.of(version)
 
     def check_open(self) -> None:
         """Raise StreamerClosed if the hub is closed."""
@@ -190,7 +193,7 @@ class Loader:
             StreamerClosed: the hub was closed.
         """
         if not self._changed.wait_for(lambda: self.closed or version.state not in MOVING, timeout):
-            raise RequestTimeout(f"model {version.name} was not loaded within {timeout} s")
+            raise RequestTimeout(f"model {version.name} was not loaded within {timeout:g} s")
         if self.closed:
             raise StreamerClosed("the hub is closed")
         if version.state is State.FAILED and version.error is not None:
@@ -243,7 +246,7 @@ class Loader:
         finally:  # also after Ctrl-C
             with self.lock:
                 version.leaving = None
-                version.earlier_requests += streamer._engine.stats()["submitted"]
+                version.earlier_requests += view_of(streamer).submitted
             del streamer  # frees the model, before another one is measured
             if not version.spec.in_processes:
                 _memory.trim()
@@ -271,7 +274,7 @@ class Loader:
             streamer.close(drain=False, timeout=0)
         streamers = list(filter(None, loaded))
         for streamer in streamers:
-            streamer._begin_close(drain, alone=False)
+            begin_close(streamer, drain)
         for streamer in streamers:
             streamer.close(drain, left())
         if self._workers is not None:

@@ -6,9 +6,9 @@
     handle ── SharedStreamer ── SharedEngine ┴ SharedWorker ────┤ model 1, model 2, …
                                                (one Streamer)   └
 
-All models of a worker have one queue. The key of an item is its model, so a batch has items of one
-model. Its weight is 1 / ``batch_size`` of the model, and a batch weighs at most 1. The model is
-also its tenant, so a busy model does not hold up the others.
+All models of a worker have one queue of `entries`. The key of an entry is its model, so a batch
+has items of one model. Its weight is the part of a batch that it fills. The model is also its
+tenant, so a busy model does not hold up the others.
 
 The pickled models are in shared memory (`PackedModel`). A worker that replaces a dead one reads
 them there, each with its first batch. `RunningModel` tells which model a worker ran when it died.

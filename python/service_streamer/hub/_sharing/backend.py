@@ -11,9 +11,11 @@ from ... import _core
 from ..._base.errors import CancelledError, QueueFull, RequestTimeout, StreamerClosed
 from ..._base.options import LONGEST_TENANT
 from ..._engine.backend import Backend, join_in_background
-from ..._processes.streamer import Streamer
+from ..._engine.future import outcome_of
 from ..._statistics.stats import OUTCOMES
+from ..._streamers.streamer import Component
 from ..._waiting.threads import Condition, original
+from .entries import items_of
 from .memory import PackedModel
 from .worker import SharedWorker
 
@@ -26,21 +28,19 @@ _OUTCOMES = {
 
 
 class SharedEngine:
-    """The engine of a worker, for the requests of one model. It has the methods that are called.
-
-    Any thread may call them.
+    """The engine of a worker, for the requests of one model: an `EngineLike`.
 
     Args:
-        worker: has the engine.
+        worker: the streamer that has the engine.
         packed: the model.
         tenant: its name in the queue.
     """
 
-    def __init__(self, worker: Streamer, packed: PackedModel, tenant: str) -> None:
+    def __init__(self, worker: Component, packed: PackedModel, tenant: str) -> None:
         self.id = os.urandom(16).hex()
         self.created = time.monotonic()
         self._worker = worker
-        self._tags = [packed.number, packed.fd]
+        self._packed = packed
         self._tenant = tenant
         self._lock = original("_thread", "allocate_lock")()  # guards the next three
         self._closed = False
@@ -55,7 +55,7 @@ class SharedEngine:
         items = self._begin(batch)
         outcome = "completed"
         try:
-            engine = self._worker._engine
+            engine = self._worker.engine
             return engine.predict(items, timeout, priority, self._tenant_of(tenant))
         except BaseException as error:
             outcome = _outcome(error)
@@ -65,16 +65,20 @@ class SharedEngine:
 
     def submit(self, *request: Any) -> Any:
         """Do what ``Engine.submit`` does."""
-        return self._send(self._worker._engine.submit, *request)
+        return self._send(self._worker.engine.submit, *request)
 
     def submit_async(self, *request: Any) -> Any:
         """Do what ``Engine.submit_async`` does."""
-        return self._send(self._worker._engine.submit_async, *request)
+        return self._send(self._worker.engine.submit_async, *request)
 
     def close(self, drain: bool) -> None:
         """Reject new requests. Those in the queue end with their worker, or are answered."""
         with self._lock:
             self._closed = True
+
+    def closed(self) -> bool:
+        """Return True if new requests are rejected."""
+        return self._closed
 
     def join(self, timeout: float | None) -> bool:
         """Block until all requests have ended; return False on timeout."""
@@ -84,16 +88,6 @@ class SharedEngine:
         """Do nothing: the worker ends what is left."""
 
     def stats(self) -> dict[str, int]:
-        """Return what ``Engine.stats`` tells of requests that have ended or are in flight."""
-        with self._lock:
-            return {
-                **self._counts,
-                "queued_requests": self._in_flight,
-                "waiting_requests": 0,
-                "running_items": 0,
-            }
-
-    def counts(self) -> dict[str, int]:
         """Return the fields of `EventStats` that count requests."""
         with self._lock:
             return dict(self._counts)
@@ -117,8 +111,7 @@ class SharedEngine:
         return future
 
     def _begin(self, batch: Any) -> list[Any]:
-        number, fd = self._tags
-        items = [[number, fd, item] for item in _core.item_list(batch)]
+        items = items_of(self._packed, _core.item_list(batch))
         with self._lock:
             if self._closed:
                 raise StreamerClosed("the model was unloaded")
@@ -134,7 +127,7 @@ class SharedEngine:
             self._ended.notify()
 
     def _done(self, future: Any) -> None:
-        outcome, _ = future._ended() or ("failed", 0.0)
+        outcome, _ = outcome_of(future) or ("failed", 0.0)
         self._end(outcome)
 
     def _tenant_of(self, tenant: Any) -> Any:
@@ -154,6 +147,7 @@ class SharedBackend:
     """
 
     remote = True
+    pieces_to: bytes | None = None
 
     def __init__(
         self,
@@ -163,7 +157,7 @@ class SharedBackend:
         batch_size: int,
         owns: bool,
     ) -> None:
-        self.engine: Any = SharedEngine(worker.streamer, packed, tenant)
+        self.engine = SharedEngine(worker.component, packed, tenant)
         self.memory: int | None = None
         """bytes that the model takes in the worker; None: it is not loaded"""
         self._worker = worker
@@ -195,7 +189,7 @@ class SharedBackend:
 
     @property
     def _shared(self) -> Backend:
-        return self._worker.streamer._backend
+        return self._worker.component.backend
 
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         values = self._shared.stats(timeout)
@@ -204,7 +198,7 @@ class SharedBackend:
             "uptime": time.monotonic() - self.engine.created,
             "batch_size": self._batch_size,
         }
-        return {**values, **self.engine.counts(), **own}
+        return {**values, **self.engine.stats(), **own}
 
     def configure(self, change: Mapping[str, Any]) -> NoReturn:
         raise NotImplementedError(

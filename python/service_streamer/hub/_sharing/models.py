@@ -11,6 +11,7 @@ from ..._base.errors import StreamerClosed, WorkerInitError
 from ..._base.messages import describe
 from ..._streams.running import Collecting
 from .. import _memory
+from .entries import LOAD, UNLOAD, Entry, model_of
 from .memory import RunningModel, read_packed
 
 Predict = Callable[[list[Any]], Any]
@@ -21,9 +22,8 @@ PAUSE = 1.0  # s until a model is loaded again after it could not be
 class SharedModels(Collecting):
     """The predict function of a worker process that has many models. Its thread calls the methods.
 
-    An item is ``[number, fd, item]``, with those of the `PackedModel`. A batch has items of one
-    model, or one command: ``[number, fd]`` loads a model and returns the memory that it takes in
-    bytes; ``[number]`` unloads it.
+    A batch has `entries` of one model, or one command. The output of `LOAD` is the memory that the
+    model takes in bytes.
 
     Args:
         place: that of the owner's `RunningModel`.
@@ -35,23 +35,27 @@ class SharedModels(Collecting):
         self._predicts: dict[int, Predict] = {}
         self._failed: dict[int, tuple[float, WorkerInitError]] = {}
 
-    def __call__(self, batch: list[Any]) -> Any:
+    def __call__(self, batch: list[Entry]) -> Any:
         """Run the model of a batch, or a command."""
-        self._mark(batch[0][0])
+        task, number, fd, _ = batch[0]
+        self._mark(number)
         try:
-            if len(batch[0]) < 3:
-                return [self._obey(*batch[0])]
+            if task == LOAD:
+                return [self._load_measured(number, fd)]
+            if task == UNLOAD:
+                self._unload(number)
+                return [None]
             predict, items = self._select(batch)
             return predict(items)
         finally:
             self._mark(0)
 
-    def generate(self, batch: list[Any]) -> Any:
+    def generate(self, batch: list[Entry]) -> Any:
         """Run the model of a batch that has the request of a stream.
 
         The model runs on while its pieces are read. So it stays marked until the next batch.
         """
-        self._mark(batch[0][0])
+        self._mark(model_of(batch[0]))
         predict, items = self._select(batch)
         return predict.generate(items) if isinstance(predict, Collecting) else predict(items)
 
@@ -60,12 +64,12 @@ class SharedModels(Collecting):
             self._running = RunningModel(self._place)
         self._running.number = number
 
-    def _select(self, batch: list[Any]) -> tuple[Predict, list[Any]]:
-        number, fd, _ = batch[0]
+    def _select(self, batch: list[Entry]) -> tuple[Predict, list[Any]]:
+        _, number, fd, _ = batch[0]
         predict = self._predicts.get(number)
         if predict is None:
             predict = self._load_again(number, fd)
-        return predict, [item for _, _, item in batch]
+        return predict, [item for *_, item in batch]
 
     def _load_again(self, number: int, fd: int) -> Predict:
         """Load a model that a worker had which this one has replaced."""
@@ -86,12 +90,12 @@ class SharedModels(Collecting):
         self._predicts[number] = predict = model.load(None, batch_size)
         return predict  # type: ignore[no-any-return]
 
-    def _obey(self, number: int, fd: int | None = None) -> int:
-        if fd is None:
-            self._predicts.pop(number, None)
-            self._failed.pop(number, None)
-            _memory.give_back()
-            return 0
+    def _unload(self, number: int) -> None:
+        self._predicts.pop(number, None)
+        self._failed.pop(number, None)
+        _memory.give_back()
+
+    def _load_measured(self, number: int, fd: int) -> int:
         before = _memory.pss(os.getpid())
         self._load(number, fd)
         return max(0, _memory.pss(os.getpid()) - before)

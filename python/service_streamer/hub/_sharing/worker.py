@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -16,7 +17,9 @@ from ..._base.errors import (
 from ..._base.messages import describe
 from ..._engine.backend import weakly
 from ..._placement.places import Fixed, Place
-from ..._processes.streamer import Streamer
+from ..._processes.streamer import Streamer, processes_of
+from ..._streamers.streamer import Component
+from .entries import LOAD, UNLOAD, Entry, command, model_of, part_of_batch
 from .memory import PackedModel, RunningModel
 from .models import SharedModels
 
@@ -32,27 +35,26 @@ class SharedWorker:
     """
 
     def __init__(self, place: Place) -> None:
-        self.closing = False
-        """it will end soon, so nothing has to be unloaded"""
+        self._closing = False
         self._running = RunningModel()
-        self._weights: dict[int, float] = {}
+        self._batch_sizes: dict[int, int] = {}  # by the number of the model
         self._on_death: dict[int, Callable[[], None]] = {}
-        weights = self._weights
-        self.streamer: Streamer[Any, Any, Any] = cast(Any, Streamer)(
+        self._streamer: Streamer[Entry, Any, Any] = cast(Any, Streamer)(
             SharedModels(self._running.place),
             MOST_ITEMS,
             worker_timeout=None,
-            key=_number_of,
-            # A command is alone in its batch.
-            weight=lambda item: weights[item[0]] if len(item) > 2 else 1.0,
+            key=model_of,
+            weight=functools.partial(part_of_batch, self._batch_sizes),
             max_weight=1.0,
             max_queue_per_tenant=MAX_QUEUE,
             _placement=Fixed(place),
         )
-        self.streamer._owned("share").share(weakly(self._died))
+        processes_of(self._streamer, "share").share(weakly(self._died))
+        self.component = Component(self._streamer)
+        """the streamer, for the backends of the models"""
 
     def __len__(self) -> int:
-        return len(self._weights)
+        return len(self._batch_sizes)
 
     def add(self, packed: PackedModel, batch_size: int, on_death: Callable[[], None]) -> None:
         """Accept items of a model. Does not load it.
@@ -62,7 +64,7 @@ class SharedWorker:
             batch_size: most items of a batch.
             on_death: called when the worker has died while it ran the model. Must not block.
         """
-        self._weights[packed.number] = (1 - 1e-9) / batch_size  # sums of floats may be rounded up
+        self._batch_sizes[packed.number] = batch_size
         self._on_death[packed.number] = on_death
 
     def load(self, packed: PackedModel, timeout: float | None) -> int | None:
@@ -72,7 +74,7 @@ class SharedWorker:
             WorkerInitError: it cannot be loaded.
             StreamerClosed: the worker is closed.
         """
-        loading = self.streamer.submit([[packed.number, packed.fd]])
+        loading = self._streamer.submit(command(LOAD, packed))
         try:
             (memory,) = loading.result(timeout)
         except (StreamerClosed, WorkerInitError):  # the latter: the worker itself cannot start
@@ -89,22 +91,28 @@ class SharedWorker:
     def unload(self, packed: PackedModel, timeout: float | None) -> None:
         """Unload a model that has no request, and forget it. Blocks until the timeout."""
         packed.close()  # before: a request of a forked child must not load it again
-        if not self.closing:
+        if not self._closing:
             self._unload(packed, timeout)
+
+    def begin_close(self, drain: bool) -> None:
+        """Unload no more models: the process ends soon. Without `drain` end queued requests."""
+        self._closing = True
+        if not drain:
+            self.component.begin_close(drain=False, alone=False)
 
     def close(self, timeout: float | None) -> None:
         """End the process. After the timeout, kill it if it works."""
-        self.streamer.close(drain=False, timeout=timeout)
+        self._streamer.close(drain=False, timeout=timeout)
         self._on_death.clear()
 
     def _unload(self, packed: PackedModel, timeout: float | None) -> None:
         def forget(_: Any) -> None:
             # Not before: the worker may have died just now, and its supervisor is about to tell.
             self._on_death.pop(packed.number, None)
-            self._weights.pop(packed.number, None)
+            self._batch_sizes.pop(packed.number, None)
 
         with contextlib.suppress(StreamerError):  # the worker is closed, or late
-            unloading = self.streamer.submit([[packed.number]])
+            unloading = self._streamer.submit(command(UNLOAD, packed))
             unloading.add_done_callback(forget)
             unloading.result(timeout)
 
@@ -112,7 +120,3 @@ class SharedWorker:
         number, self._running.number = self._running.number, 0
         if (on_death := self._on_death.get(number)) is not None:
             on_death()
-
-
-def _number_of(item: list[Any]) -> int:
-    return int(item[0])

@@ -86,9 +86,7 @@ class SharedWorkers:
         with self._lock:
             self._closed = True
         for worker in self._workers:
-            worker.closing = True
-            if not drain:
-                worker.streamer._begin_close(drain=False, alone=False)
+            worker.begin_close(drain)
 
     def close(self, timeout: float | None) -> None:
         """End the processes. After the timeout, kill those that work."""

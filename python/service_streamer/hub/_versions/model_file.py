@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._base.messages import wrong_option
 from ..._base.option_names import of_other_classes
@@ -16,11 +17,10 @@ from ..._base.toml import TomlFile
 from ..._models.model import is_managed
 from ..._pipeline.kinds import kind_for
 from ..._threads.threaded import ThreadedStreamer
+from ...onnx import OnnxModel
+from .._signature import Specs, specs_of, specs_of_file
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
-
-if TYPE_CHECKING:
-    from ...torch import Signature
 
 FILE = "model.toml"
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
@@ -31,7 +31,7 @@ class ModelFile:
     """The contents of a model.toml."""
 
     model: str
-    """"package.module:name", or the name of a .pt2 or .pt file in the folder of a version"""
+    """"package.module:name", or the name of a .onnx, .pt2 or .pt file in the folder of a version"""
     policy: str = "latest"
     """"latest", "latest:2" (the newest two), or "pinned:3\""""
     warmup: list[Any] = dataclasses.field(default_factory=list)
@@ -44,6 +44,8 @@ class ModelFile:
     """of the streamer"""
     native: dict[str, Any] = dataclasses.field(default_factory=dict)
     """of the `NativeModel`"""
+    onnx: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """of the `OnnxModel`"""
     inputs: dict[str, Any] = dataclasses.field(default_factory=dict)
     """by name, each with the fields of a `TensorSpec`"""
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -120,10 +122,12 @@ class ModelFile:
                 raise TypeError(f"{self.model} is not callable")
 
         def make() -> ThreadedStreamer:
-            if _is_file(self.model):
+            if _is_onnx(self.model):
+                model: Any = OnnxModel(folder / self.model, **self.onnx)
+            elif _is_file(self.model):
                 from ...torch import NativeModel  # requires torch
 
-                model: Any = NativeModel(folder / self.model, **self.native)
+                model = NativeModel(folder / self.model, **self.native)
             else:
                 model = target(str(folder))
             return ThreadedStreamer(model, **self.options)
@@ -131,28 +135,35 @@ class ModelFile:
         spec = ModelSpec.factory(make, **rest)
         spec.in_processes = False
         if _is_file(self.model):
-            generated = (self.native.get("mask"), self.native.get("lengths"))
-            spec.declare(self._signature(folder), generated)
+            spec.declare(*self._signature(folder))
         return spec
 
-    def _signature(self, folder: Path) -> Signature | None:
-        """Return the signature of a native model. None: the load tells what is wrong."""
+    def _signature(self, folder: Path) -> tuple[str, Specs, Specs]:
+        """Return what a file tells. If it cannot be used, the load tells what is wrong."""
         from ...torch import SidecarError, Signature, read_sidecar
 
+        if _is_onnx(self.model):
+            with contextlib.suppress(Exception):
+                return specs_of_file(OnnxModel(folder / self.model, **self.onnx))
+            return specs_of(None, ())
+        generated = (self.native.get("mask"), self.native.get("lengths"))
         try:
             if (given := self.native.get("signature")) is not None:
-                return Signature.from_dict(given, "signature")
-            return read_sidecar(folder / self.model)
+                return specs_of(Signature.from_dict(given, "signature"), generated)
+            return specs_of(read_sidecar(folder / self.model), generated)
         except SidecarError:
-            return None
+            return specs_of(None, generated)
 
     def _check(self, source: TomlFile) -> None:
         def refuse(table: str, name: str, why: str) -> Exception:
             return wrong_option(f"{source.where(table, name)}: {why}")
 
         if not _is_file(self.model) and not re.fullmatch(r"[\w.]+:[\w.]+", self.model):
-            raise refuse("", "model", f'model must be "package.module:name", or the name of a .pt2 '
-                         f"or .pt file, not {self.model!r}")  # fmt: skip
+            raise refuse("", "model", f'model must be "package.module:name", or the name of a '
+                         f".onnx, .pt2 or .pt file, not {self.model!r}")  # fmt: skip
+        wrong = "native" if _is_onnx(self.model) else "onnx"
+        if getattr(self, wrong):
+            raise refuse("", wrong, f"[{wrong}] is for another kind of file than {self.model!r}")
         if not _POLICY.fullmatch(self.policy):
             raise refuse("", "policy", f'policy must be "latest", "latest:2" or "pinned:3", not '
                          f"{self.policy!r}")  # fmt: skip
@@ -181,7 +192,11 @@ class ModelFile:
 
 
 def _is_file(model: str) -> bool:
-    return re.fullmatch(r"[\w-][\w.-]*\.pt2?", model) is not None
+    return re.fullmatch(r"[\w-][\w.-]*\.(pt2?|onnx)", model) is not None
+
+
+def _is_onnx(model: str) -> bool:
+    return _is_file(model) and model.endswith(".onnx")
 
 
 def _import(model: str) -> Any:

@@ -3,6 +3,7 @@
 Python imports this module at its start where its folder is in PYTHONPATH.
 """
 
+import importlib.util
 import os
 import site
 import sys
@@ -16,7 +17,7 @@ class Hider:
     """A finder that refuses some modules."""
 
     def __init__(self, hidden):
-        self._hidden = frozenset(hidden)
+        self._hidden = hidden
 
     def find_spec(self, name, path=None, target=None):
         if name not in self._hidden:
@@ -29,4 +30,20 @@ class Hider:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-sys.meta_path.insert(0, Hider(os.environ.get(HIDDEN, "").split()))
+def without(hidden, find):
+    """`importlib.util.find_spec`, which returns None for a module that is not installed."""
+
+    def find_spec(name, package=None):
+        try:
+            return find(name, package)
+        except ModuleNotFoundError:
+            if name not in hidden:
+                raise
+            return None
+
+    return find_spec
+
+
+hidden = frozenset(os.environ.get(HIDDEN, "").split())
+sys.meta_path.insert(0, Hider(hidden))
+importlib.util.find_spec = without(hidden, importlib.util.find_spec)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 from typing import NamedTuple
 
-from .._statistics.parts import Kind
-from .._statistics.stats import OUTCOMES, StreamerStats
-from .streamer import BaseStreamer, LifeCycle
+from .parts import Kind
+from .stats import OUTCOMES, StreamerStats
 
 Values = dict[str, dict[str, float]]
 """numbers by the name of the family, and by label values joined by `SEPARATOR`"""
@@ -63,20 +62,6 @@ TIMES = (
     Family("delivery_time", "Time from the end of a batch until the caller has its outputs."),
 )
 """distributions of seconds: attributes of `EventStats`"""
-
-
-def kind_of(streamer: BaseStreamer) -> Kind:
-    """Return what runs the model of a streamer."""
-    return streamer._kind
-
-
-def is_open(streamer: BaseStreamer) -> bool:
-    """Return False once the streamer has no more requests."""
-    if streamer._state is not LifeCycle.CLOSING:
-        return streamer._state is LifeCycle.OPEN
-    # close() in a done callback never gets as far as CLOSED
-    stats = streamer._engine.stats()
-    return any(stats[name] for name in ("queued_requests", "waiting_requests", "running_items"))
 
 
 def counters(stats: StreamerStats, kind: Kind) -> Values:

@@ -1,13 +1,11 @@
+#include "service_streamer/batching/recorder.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <limits>
 #include <utility>
-
-#include "service_streamer/batching/engine.h"
-
-// The recording of events for a timeline.
 
 namespace service_streamer {
 namespace {
@@ -25,8 +23,8 @@ std::uint64_t id_of(const Request& request) {
 
 }  // namespace
 
-std::uint64_t Engine::start_recording(Duration limit, std::size_t max_events) {
-  auto log = std::make_unique<EventLog>(Clock::now(), limit, max_events);
+std::uint64_t Recorder::start(Duration limit, std::size_t max_events) {
+  auto log = std::make_unique<EventLog>(Clock::now(), limit, max_events);  // reserves its memory without the lock
   MutexLock lock(mutex_);
   if (log_ != nullptr) return 0;
   log_ = std::move(log);
@@ -34,7 +32,7 @@ std::uint64_t Engine::start_recording(Duration limit, std::size_t max_events) {
   return ++last_recording_;
 }
 
-std::string Engine::finish_recording(std::uint64_t recording) {
+std::string Recorder::finish(std::uint64_t recording) {
   std::unique_ptr<EventLog> log;
   TimePoint end;
   {
@@ -45,25 +43,25 @@ std::string Engine::finish_recording(std::uint64_t recording) {
   return log != nullptr ? log->finish(end) : std::string();
 }
 
-void Engine::drop_recording(std::uint64_t recording) {
+void Recorder::drop(std::uint64_t recording) {
   std::unique_ptr<EventLog> log;  // freed without the lock
   MutexLock lock(mutex_);
   log = take_log(recording);
 }
 
-void Engine::record_sent(const Batch& batch, std::uint32_t worker) {
+void Recorder::record_sent(const Batch& batch, std::uint32_t worker) {
   if (!recording()) return;
   MutexLock lock(mutex_);
   if (recording()) log_batch(Kind::kSent, batch, Clock::now(), worker, 0);
 }
 
-void Engine::record_returned(const Batch& batch) {
+void Recorder::record_returned(const Batch& batch) {
   if (!recording()) return;
   MutexLock lock(mutex_);
   if (recording()) log_batch(Kind::kReturned, batch, Clock::now(), 0, 0);
 }
 
-void Engine::record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) {
+void Recorder::record_times(const Batch& batch, Duration decode, Duration predict, Duration encode) {
   if (!recording()) return;
   MutexLock lock(mutex_);
   if (!recording()) return;
@@ -73,7 +71,7 @@ void Engine::record_times(const Batch& batch, Duration decode, Duration predict,
   log_batch(Kind::kEncoded, batch, now, 0, encode.count());
 }
 
-void Engine::record_phases(const Batch& batch, std::span<const BatchPhase> phases) {
+void Recorder::record_phases(const Batch& batch, std::span<const BatchPhase> phases) {
   MutexLock lock(mutex_);
   if (!recording()) return;
   for (const BatchPhase& phase : phases) {
@@ -81,15 +79,10 @@ void Engine::record_phases(const Batch& batch, std::span<const BatchPhase> phase
   }
 }
 
-// --- under the mutex ---
+// --- for the engine ---
 
-std::unique_ptr<EventLog> Engine::take_log(std::uint64_t recording) {
-  if (recording != last_recording_) return nullptr;
-  recording_.store(false, std::memory_order_relaxed);
-  return std::move(log_);
-}
-
-void Engine::log_request(Kind kind, const Request& request, TimePoint now) {
+void Recorder::log_request(Kind kind, const Request& request, TimePoint now, const Mutex& held) {
+  same_mutex(held, mutex_);
   log(LoggedEvent{.time = now.time_since_epoch().count(),
                   .value = id_of(request),
                   .items = request.size,
@@ -98,16 +91,8 @@ void Engine::log_request(Kind kind, const Request& request, TimePoint now) {
                   .detail = static_cast<std::uint8_t>(request.outcome)});
 }
 
-void Engine::log_batch(Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value) {
-  log({.time = now.time_since_epoch().count(),
-       .value = static_cast<std::uint64_t>(std::max<std::int64_t>(value, 0)),
-       .batch = batch.id,
-       .worker = worker,
-       .items = static_cast<std::uint32_t>(batch.items),
-       .kind = kind});
-}
-
-void Engine::log_cut(const Batch& batch, TimePoint now) {
+void Recorder::log_cut(const Batch& batch, TimePoint now, const Mutex& held) {
+  same_mutex(held, mutex_);
   log({.time = now.time_since_epoch().count(),
        .batch = batch.id,
        .worker = thread_id(),
@@ -123,11 +108,18 @@ void Engine::log_cut(const Batch& batch, TimePoint now) {
   }
 }
 
-void Engine::log_split(const Batch& first, const Batch& whole, TimePoint now) {
+void Recorder::log_split(const Batch& first, const Batch& whole, TimePoint now, const Mutex& held) {
+  same_mutex(held, mutex_);
   log_batch(Kind::kSplit, first, now, thread_id(), whole.id);
 }
 
-void Engine::log_completed(const Batch& batch, Outcome outcome, TimePoint now) {
+void Recorder::log_joined(const Batch& first, TimePoint now, const Mutex& held) {
+  same_mutex(held, mutex_);
+  log_batch(Kind::kJoined, first, now, 0, 0);
+}
+
+void Recorder::log_completed(const Batch& batch, Outcome outcome, TimePoint now, const Mutex& held) {
+  same_mutex(held, mutex_);
   log({.time = now.time_since_epoch().count(),
        .batch = batch.id,
        .items = static_cast<std::uint32_t>(batch.items),
@@ -135,7 +127,24 @@ void Engine::log_completed(const Batch& batch, Outcome outcome, TimePoint now) {
        .detail = static_cast<std::uint8_t>(outcome)});
 }
 
-void Engine::log(LoggedEvent event) {
+// --- under the mutex ---
+
+std::unique_ptr<EventLog> Recorder::take_log(std::uint64_t recording) {
+  if (recording != last_recording_) return nullptr;
+  recording_.store(false, std::memory_order_relaxed);
+  return std::move(log_);
+}
+
+void Recorder::log_batch(Kind kind, const Batch& batch, TimePoint now, std::uint32_t worker, std::int64_t value) {
+  log({.time = now.time_since_epoch().count(),
+       .value = static_cast<std::uint64_t>(std::max<std::int64_t>(value, 0)),
+       .batch = batch.id,
+       .worker = worker,
+       .items = static_cast<std::uint32_t>(batch.items),
+       .kind = kind});
+}
+
+void Recorder::log(LoggedEvent event) {
   constexpr int kMost = std::numeric_limits<std::uint16_t>::max();
   event.queued_items = static_cast<std::uint32_t>(queue_.items() + queue_.alone_items());
   event.running_batches = static_cast<std::uint16_t>(std::clamp(running_batches_, 0, kMost));

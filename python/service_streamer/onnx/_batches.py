@@ -1,0 +1,131 @@
+"""Makes one array of those of several items, in memory that is kept for the next batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._base.model_errors import OutputRefused
+from ._items import Array
+from ._shapes import Cut
+
+
+class Memory:
+    """The memory of the batches of one call at a time: one block for each input.
+
+    Fresh memory costs more than the copy: a page fault for every 4 KiB.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Array] = {}
+
+    def take(self, place: int, dtype: Any, shape: tuple[int, ...]) -> Array:
+        """Return an array for an input, which is not initialized. Strings get new memory."""
+        import numpy as np
+
+        if dtype.hasobject:
+            return np.empty(shape, dtype)
+        size = dtype.itemsize * math.prod(shape)
+        block = self._blocks.get(place)
+        if block is None or block.nbytes < size:
+            # It grows by at least half, so that slowly growing batches do not allocate every time.
+            most = size if block is None else max(size, block.nbytes * 3 // 2)
+            self._blocks.pop(place, None)  # free the old memory before allocating the new
+            block = self._blocks[place] = np.empty(most, np.uint8)
+        return block[:size].view(dtype).reshape(shape)
+
+    def shares(self, array: Array) -> bool:
+        """Return True if an output of the model is memory of its inputs."""
+        import numpy as np
+
+        return any(np.may_share_memory(array, block) for block in self._blocks.values())
+
+
+def assemble(
+    memory: Memory, place: int, arrays: Sequence[Array], rows: int, padding: Any, dtype: Any
+) -> Array:
+    """Return one array with the arrays as rows.
+
+    Args:
+        memory: for the array.
+        place: of the input.
+        arrays: of one shape, but for the first dimension if there is a `padding`.
+        rows: of the batch; the last array is repeated to fill it.
+        padding: what an array gets at its end. None: all have one shape.
+        dtype: of the input.
+    """
+    first = arrays[0].shape
+    if padding is None or len({len(each) for each in arrays}) == 1:
+        batch = memory.take(place, dtype, (rows, *first))
+        for row, array in enumerate(arrays):
+            batch[row] = array
+    else:
+        longest = max(len(each) for each in arrays)
+        batch = memory.take(place, dtype, (rows, longest, *first[1:]))
+        for row, array in enumerate(arrays):
+            batch[row, : len(array)] = array
+            batch[row, len(array) :] = padding
+    if rows > len(arrays):
+        batch[len(arrays) :] = batch[len(arrays) - 1]
+    return batch
+
+
+def cut(
+    name: str, output: Array, cuts: Sequence[Cut], columns: Sequence[Sequence[Array]]
+) -> list[Array]:
+    """Return the rows of an output without their padding.
+
+    Args:
+        name: of the output.
+        output: a row for each item.
+        cuts: what is padded.
+        columns: of each input, the arrays of the items.
+
+    Raises:
+        OutputRefused: the output is not as long as its input.
+    """
+    rows = list(output)
+    for axis, place in cuts:
+        lengths = [len(each) for each in columns[place]]
+        if output.shape[axis] != max(lengths):
+            raise OutputRefused(
+                f"dimension {axis} of output {name!r} has the size {output.shape[axis]}, but by "
+                f"its name in the file it has that of an input, {max(lengths)}: rename it there"
+            )
+        own = [(*(slice(None),) * (axis - 1), slice(length)) for length in lengths]
+        rows = [row[part] for row, part in zip(rows, own, strict=True)]
+    return rows
+
+
+def join(
+    found: Sequence[tuple[list[int], Any]], failed: Mapping[int, Exception], count: int
+) -> Any:
+    """Return the outputs of a batch of so many items that ran in parts.
+
+    Args:
+        found: the places of some items, and their outputs, an array or a list.
+        failed: the exceptions of others.
+        count: of all.
+    """
+    import numpy as np
+
+    if len(found) == 1 and not failed:
+        return found[0][1]
+    kinds = {
+        (each.dtype, each.shape[1:]) if isinstance(each, np.ndarray) else (None, ())
+        for _, each in found
+    }
+    outputs: Any = [None] * count
+    if not failed and len(kinds) == 1 and (None, ()) not in kinds:
+        dtype, shape = kinds.pop()
+        outputs = np.empty((count, *shape), dtype)
+        for places, rows in found:
+            outputs[places] = rows
+        return outputs
+    for places, rows in found:
+        for place, row in zip(places, rows, strict=True):
+            outputs[place] = row
+    for place, error in failed.items():
+        outputs[place] = error
+    return outputs

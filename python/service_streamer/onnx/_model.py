@@ -1,0 +1,256 @@
+"""`OnnxModel`: an ONNX file as a predict function on items."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from .._base.errors import OutputSizeMismatch
+from .._base.loadable import Loadable
+from .._base.model_errors import without_frames
+from .._base.options import count, one_of
+from .._base.types import Collate, Items
+from .._engine import lifecycle
+from .._placement.machine import thread_count
+from .._waiting.threads import original
+from ._batches import Memory, assemble, cut, join
+from ._file import TensorInfo, read_file
+from ._items import Array, Reader
+from ._session import (
+    CPU,
+    Provider,
+    SessionOptions,
+    check_installed,
+    check_providers,
+    make_session,
+    memory_errors,
+    names_of,
+)
+from ._shapes import choose, find_cuts, fixed_batch
+
+
+class OnnxModel(Loadable):
+    """A predict function that runs an ONNX file with ONNX Runtime.
+
+    Give it to any streamer or `RedisWorker` in place of a function, or call it, such as in a
+    `ManagedModel`. It can be pickled. A streamer loads the file where the model runs, so in each
+    worker process; a call does so, too. In a forked child it is loaded again.
+
+    An item is an input of the file without the dimension of the batch: an array, a tensor of torch
+    on any device, or numbers and text of Python. With several inputs it is a mapping by name, such
+    as a ``BatchEncoding``, or a tuple or list in the order of the file. Arrays must have exactly
+    the types of the inputs. An item that does not fit fails with a TypeError or ValueError that
+    names the input. Other items are not affected. Items must not be changed until they are
+    answered.
+
+    Each caller gets a row of the output for each item: an array, or a dict of them by name if there
+    are several outputs. The rows of a batch share its memory.
+
+    If the first dimension of the inputs is fixed in the file, batches are filled up to that size.
+
+    Args:
+        path: of the ``.onnx`` file. External data lies beside it.
+        providers: the execution providers, the preferred one first: names, or pairs of a name and
+            its options. None: the CPU.
+        collate: "stack": only items of the same shape share a batch; items of several shapes run
+            one after the other. "pad": the first dimension of each input is a sequence where the
+            file lets it vary, and is padded at its end to the longest of the batch. An output whose
+            dimension has the same name in the file is cut to the length of its item.
+        pad_value: a number, or a dict with a value for each input whose padding is not 0.
+        intra_op_threads: the number of threads that compute one batch. None: the number of cores
+            divided by the number of workers.
+        session_options: attributes of ``onnxruntime.SessionOptions`` by name, and entries of its
+            configuration, whose names have dots. Or a function that returns the options. Threads
+            that wait for work do not spin unless an entry says so.
+        outputs: the names of the outputs to compute. None: all.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ModelFileError: the file is not an ONNX file, is damaged, or cannot make batches. The
+            message has the remedy. `load` raises it if ONNX Runtime cannot load the file.
+        ValueError: a setting is wrong. The message names the setting and its value.
+        ImportError: onnxruntime or numpy is missing.
+
+    Attributes:
+        inputs: the inputs of the file.
+        outputs: the outputs that callers get.
+
+    Example:
+        >>> from onnx import TensorProto, helper, save
+        >>> def value(name):
+        ...     return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2])
+        >>> node = helper.make_node("Neg", ["numbers"], ["negative"])
+        >>> graph = helper.make_graph([node], "example", [value("numbers")], [value("negative")])
+        >>> opset = [helper.make_opsetid("", 17)]
+        >>> save(helper.make_model(graph, opset_imports=opset, ir_version=8), "model.onnx")
+        >>> model = OnnxModel("model.onnx")
+        >>> with ThreadedStreamer(model, batch_size=64) as streamer:
+        ...     streamer.predict([[1.0, 2.0]])
+        [array([-1., -2.], dtype=float32)]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        providers: str | Sequence[Provider] | None = None,
+        collate: Collate = "stack",
+        pad_value: Any = 0,
+        intra_op_threads: int | None = None,
+        session_options: SessionOptions | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        check_installed()
+        one_of("collate", collate, ("stack", "pad"))
+        if intra_op_threads is not None:
+            count("intra_op_threads", intra_op_threads)
+        self._path = os.fspath(path)
+        self._given = {
+            "providers": providers,
+            "collate": collate,
+            "pad_value": pad_value,
+            "intra_op_threads": intra_op_threads,
+            "session_options": session_options,
+            "outputs": outputs,
+        }
+        values = read_file(path)
+        self.inputs: tuple[TensorInfo, ...] = values.inputs
+        self._rows = fixed_batch(self._path, self.inputs)
+        self.outputs: tuple[TensorInfo, ...] = choose(self._path, values.outputs, outputs)
+        self._providers = check_providers(providers)
+        self._reader = Reader(self.inputs, collate == "pad")
+        self._paddings = self._reader.paddings(pad_value)
+        self._names = [each.name for each in self.outputs]
+        self._cuts = find_cuts(self.inputs, self.outputs, self._reader.padded)
+        self._workers = 1
+        self._session: Any = None
+        self._reset_after_fork()
+        lifecycle.watch(self)
+
+    def __call__(self, batch: Sequence[Any]) -> Items[Any]:
+        """Run the model on some items.
+
+        Returns:
+            An array with a row for each item; a list if there are several outputs, or rows that are
+            cut or differ in shape. An item that does not fit has its exception in the list. With a
+            single item, the exception is raised.
+
+        Raises:
+            OutputSizeMismatch: an output does not have one row for each item.
+            MemoryError: there is too little memory.
+            Exception: any exception of ONNX Runtime.
+        """
+        items = list(batch)
+        if not items:
+            return []
+        session = self._load()
+        groups: dict[Hashable, tuple[list[int], list[list[Array]]]] = {}
+        failed: dict[int, Exception] = {}
+        for place, item in enumerate(items):
+            try:
+                kind, arrays = self._reader.read(item)
+            except (TypeError, ValueError) as error:
+                if len(items) == 1:
+                    raise
+                failed[place] = without_frames(error, None)
+            else:
+                places, alike = groups.setdefault(kind, ([], []))
+                places.append(place)
+                alike.append(arrays)
+        try:
+            memory = self._memories.pop()  # another thread may have taken the last one
+        except IndexError:
+            memory = Memory()
+        try:
+            found = [
+                (
+                    places[start : start + size],
+                    self._run(session, memory, alike[start : start + size]),
+                )
+                for places, alike in groups.values()
+                for size in (self._rows or len(alike),)
+                for start in range(0, len(alike), size)
+            ]
+        finally:
+            self._memories.append(memory)
+        return join(found, failed, len(items))  # type: ignore[no-any-return]
+
+    def load(self, workers: int = 1) -> None:
+        """Load the file in this process, unless it is loaded. Blocks.
+
+        A streamer calls it before its first request.
+
+        Args:
+            workers: the number of threads that will call the model, which share the cores.
+
+        Raises:
+            ModelFileError: ONNX Runtime cannot load or run it. The message has the reason.
+            ValueError: a session option is wrong.
+            MemoryError: there is too little memory.
+
+        Example:
+            >>> OnnxModel("missing.onnx").load()
+            Traceback (most recent call last):
+            FileNotFoundError: the model file missing.onnx does not exist
+        """
+        self._workers = workers
+        self._load()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), self._path, **self._given), ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path} on {names_of(self._providers)[0]}>"
+
+    def _load(self) -> Any:
+        if self._session is None:
+            with self._lock:
+                if self._session is None:
+                    threads = self._given["intra_op_threads"]
+                    threads = threads or max(1, thread_count() // self._workers)
+                    self._session, threads = make_session(
+                        self._path, self._providers, threads, self._given["session_options"]
+                    )
+                    is_cpu = names_of(self._providers)[0] == CPU
+                    self.intra_op_threads = threads if is_cpu else None
+        return self._session
+
+    def _reset_after_fork(self) -> None:
+        if self._session is not None:
+            # Its threads are those of the parent: to close it would wait for them for ever.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+            self._session = None
+        self._lock: Any = original("_thread", "allocate_lock")()
+        self._memories: list[Memory] = []
+
+    # -------------------------------------------------------------------- one run
+
+    def _run(self, session: Any, memory: Memory, alike: list[list[Array]]) -> Any:
+        """Run the items of one group. Return an array of their rows, or a list."""
+        rows = self._rows or len(alike)
+        columns = list(zip(*alike, strict=True))
+        feeds = {
+            info.name: assemble(memory, place, columns[place], rows, padding, dtype)
+            for place, (info, padding, dtype) in enumerate(
+                zip(self.inputs, self._paddings, self._reader.dtypes, strict=True)
+            )
+        }
+        with memory_errors():
+            found = session.run(self._names, feeds)
+        outputs = []
+        for name, array in zip(self._names, found, strict=True):
+            if not array.ndim or len(array) != rows:
+                received = len(array) if array.ndim else None
+                detail = f"output {name!r} of the model has the shape {array.shape}"
+                raise OutputSizeMismatch(rows, received, detail)
+            if memory.shares(array):  # the file returns its input
+                array = array.copy()
+            array = array if rows == len(alike) else array[: len(alike)]
+            cuts = self._cuts[name]
+            outputs.append(cut(name, array, cuts, columns) if cuts else array)
+        if len(outputs) == 1:
+            return outputs[0]
+        return [dict(zip(self._names, row, strict=True)) for row in zip(*outputs, strict=True)]

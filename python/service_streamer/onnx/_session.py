@@ -1,0 +1,132 @@
+"""Makes the session of ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .._base.messages import missing_package, text_of, wrong_option
+from ..torch import ModelFileError
+
+CPU = "CPUExecutionProvider"
+
+Provider = str | tuple[str, Mapping[str, Any]]
+SessionOptions = Mapping[str, Any] | Callable[[], Any]
+
+_SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
+_ABOUT_MEMORY = ("Failed to allocate memory", "bad_alloc", "out of memory")
+
+
+def check_installed() -> None:
+    """Check that numpy and onnxruntime are there, which takes long to import.
+
+    Raises:
+        ImportError: one is missing. The message has the remedy.
+    """
+    for name in ("numpy", "onnxruntime"):
+        try:
+            if importlib.util.find_spec(name) is None:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        except ImportError as error:
+            raise missing_package(error, "onnx") from error
+
+
+def check_providers(given: str | Sequence[Provider] | None) -> list[Any]:
+    """Return the execution providers of a session: names, and pairs of a name and options.
+
+    Raises:
+        ValueError: the installed ONNX Runtime does not have one of them.
+    """
+    if given is None:
+        return [CPU]
+    wanted = [given] if isinstance(given, str) else list(given)
+    import onnxruntime as runtime
+
+    there = runtime.get_available_providers()
+    for name in names_of(wanted):
+        if name not in there:
+            raise wrong_option(
+                f"providers: onnxruntime {runtime.__version__} as it is installed has no {name!r}; "
+                f"it has {', '.join(there)}"
+            )
+    if not wanted:
+        raise wrong_option("providers must not be empty; None is the CPU")
+    return [each if isinstance(each, str) else (each[0], dict(each[1])) for each in wanted]
+
+
+def names_of(providers: Sequence[Any]) -> list[Any]:
+    """Return the names of providers."""
+    return [each if isinstance(each, str) else each[0] for each in providers]
+
+
+def make_session(
+    path: str, providers: list[Any], threads: int, given: SessionOptions | None
+) -> tuple[Any, int]:
+    """Load a model. Return its session, and the number of threads that compute a batch.
+
+    Raises:
+        ModelFileError: ONNX Runtime cannot load or run it. The message has the reason.
+        ValueError: a session option is wrong.
+        MemoryError: there is too little memory.
+    """
+    import onnxruntime as runtime
+
+    options = given() if callable(given) else _options(runtime, given or {})
+    if options.intra_op_num_threads == 0:
+        options.intra_op_num_threads = threads
+    for name in _SPINNING:  # a thread that waits for work would keep a core busy
+        try:
+            options.get_session_config_entry(name)
+        except Exception:  # it is not set
+            options.add_session_config_entry(name, "0")
+    try:
+        with memory_errors():
+            session = runtime.InferenceSession(path, options, providers=providers)
+    except MemoryError:
+        raise
+    except Exception as error:
+        version = runtime.__version__
+        reason = text_of(error).partition("\n")[0]
+        raise ModelFileError(
+            path, f"cannot be loaded by onnxruntime {version}: {reason}"
+        ) from error
+    for name in names_of(providers):
+        if name not in session.get_providers():
+            raise ModelFileError(
+                path,
+                f"cannot be run by {name}, which did not start; ONNX Runtime has logged the reason",
+            )
+    return session, options.intra_op_num_threads
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise MemoryError if ONNX Runtime raises about too little memory."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, MemoryError) and any(w in str(error) for w in _ABOUT_MEMORY):
+            raise MemoryError(str(error)) from error
+        raise
+
+
+def _options(runtime: Any, given: Mapping[str, Any]) -> Any:
+    """Return the options of a session. A name with a dot is an entry of its configuration."""
+    options = runtime.SessionOptions()
+    for name, value in given.items():
+        if "." in name:
+            text = str(int(value) if isinstance(value, bool) else value)
+            options.add_session_config_entry(name, text)
+            continue
+        try:
+            kind = type(getattr(options, name))
+            if isinstance(value, str) and hasattr(kind, "__members__"):
+                value = kind.__members__[value]
+            setattr(options, name, value)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise wrong_option(
+                f"session_options: {name}={value!r} is no option of onnxruntime.SessionOptions"
+            ) from error
+    return options
