@@ -73,7 +73,8 @@ def test_names(text: str) -> Lines:
 
 def files(folder: str, *suffixes: str) -> Iterator[tuple[Path, str]]:
     """The files of a folder that git knows, with their texts."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", folder]
+    # Continuous integration runs this as another user than that of the checkout.
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-co", "--exclude-standard", folder]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for path in sorted(ROOT / name for name in names.splitlines()):
         if path.suffix in suffixes and path.is_file():

@@ -116,7 +116,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("make", FILES, ids=lambda make: make.__name__)
-def test_a_file_that_cannot_be_served_is_told_when_it_is_loaded(tmp_path, make):
+def test_a_file_that_cannot_be_served_is_reported_when_it_is_loaded(tmp_path, make):
     path = tmp_path / "model.onnx"
     make(path)
     with pytest.raises(ModelFileError, match=FILES[make]) as raised:
@@ -131,7 +131,7 @@ def test_inputs_of_different_batches_are_refused(tmp_path, first, second):
         OnnxModel(tmp_path / "model.onnx")
 
 
-def test_a_worker_process_tells_what_is_wrong_with_a_file(tmp_path):
+def test_a_worker_process_says_what_is_wrong_with_a_file(tmp_path):
     with_an_unknown_operator(tmp_path / "model.onnx")
     model = OnnxModel(tmp_path / "model.onnx")
     with (

@@ -98,7 +98,7 @@ def test_the_options_of_a_file_are_in_its_toml(served):
     assert answer.status == 500
 
 
-def test_a_damaged_file_is_told_by_its_load(served):
+def test_a_damaged_file_is_reported_by_its_load(served):
     app = served(lambda path: path.write_bytes(b"no model"))
     assert told(app) == [[], []]
     with pytest.raises(ModelLoadError, match="is not an ONNX file"):
@@ -118,7 +118,7 @@ def test_options_of_another_kind_of_file_are_refused(served):
     )
 
 
-def test_a_model_in_a_spec_tells_its_tensors_too(tmp_path):
+def test_a_model_in_a_spec_has_its_tensors_too(tmp_path):
     model = OnnxModel(onnx_models.tabular(tmp_path / "model.onnx"))
     with ModelHub({"times": ModelSpec(model, batch_size=8)}) as hub:
         app = App(hub)
