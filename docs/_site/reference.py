@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
@@ -32,7 +33,7 @@ DIRECTIVE = {
     "future": f".. autoclass:: {{name}}()\n   :members: {FUTURE}\n   :inherited-members:",
     "streamer": f".. autoclass:: {{name}}{OF_CLASS}\n   :inherited-members: BaseStreamer",
     "returned": f".. autoclass:: {{name}}(){OF_CLASS}",
-    "record": f".. autoclass:: {{name}}(){OF_CLASS}\n   :exclude-members: {PRIVATE}",
+    "record": f".. autoclass:: {{name}}(){OF_CLASS}\n   :exclude-members: {PRIVATE}, {{fields}}",
     "exception": ".. autoexception:: {name}\n   :members:\n   :show-inheritance:",
     "function": ".. autofunction:: {name}",
     "data": ".. autodata:: {name}",
@@ -75,13 +76,14 @@ def fields_of(kind: type) -> Iterator[str]:
 
 def directive(kind: str, name: str) -> str:
     """What makes autodoc write the docstring."""
-    text = DIRECTIVE[kind].format(name=name)
-    if kind == "record":
-        text += "\n\n" + "\n".join(fields_of(member(name)))
-    return text
+    if kind != "record":
+        return DIRECTIVE[kind].format(name=name)
+    record = member(name)
+    fields = ", ".join(field.name for field in dataclasses.fields(record))  # with their texts below
+    return "\n\n".join((DIRECTIVE[kind].format(name=name, fields=fields), *fields_of(record)))
 
 
-def member(name: str) -> object:
+def member(name: str) -> Any:
     """The object of a full name."""
     module, _, last = name.rpartition(".")
     return getattr(importlib.import_module(module), last)

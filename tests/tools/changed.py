@@ -26,6 +26,7 @@ ROOMS = {
     "_ray": "api/test_ray_*.py",
     "_redis": "over_redis",
     "service_streamer": "api/test_compat.py",
+    "onnx": "onnx_files",
     "managed_model": "api/test_managed_model.py",
     "step_model": "steps",
     "torch": "native",

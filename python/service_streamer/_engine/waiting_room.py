@@ -23,17 +23,14 @@ class EngineThreads(EngineBackend):
         options: of the engine.
         threads: their number.
         future_type: of the requests.
-        ended_early: as for `make_engine`.
     """
 
     thread_name = "service-streamer-worker"
+    _ended_early: Callable[[], None] | None = None
+    """as for `make_engine`"""
 
     def __init__(
-        self,
-        options: Options,
-        threads: int = 1,
-        future_type: type[Future] = Future,
-        ended_early: Callable[[], None] | None = None,
+        self, options: Options, threads: int = 1, future_type: type[Future] = Future
     ) -> None:
         self._count = threads
         self._threads: list[NativeThread] = []  # none before the first request
@@ -43,7 +40,7 @@ class EngineThreads(EngineBackend):
             future_type=future_type,
             start=weakly(self.start),
             start_timer=weakly(self._start_timer),
-            ended_early=ended_early,
+            ended_early=self._ended_early,
         )
         self._timer = NativeThread(self.engine.run_timer, "service-streamer-timer")
         lifecycle.watch_backend(self)

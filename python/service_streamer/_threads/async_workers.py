@@ -61,7 +61,8 @@ class AsyncWorkers(EngineThreads):
         self._ended: list[None] = []
         """one for each worker thread that has ended"""
         self._loop_thread: threads.NativeThread | None = None
-        super().__init__(options, count, ended_early=self._in_loop.cancel_unwanted)
+        self._ended_early = self._in_loop.cancel_unwanted
+        super().__init__(options, count)
 
     def join(self, timeout: float | None) -> bool:
         left = countdown(timeout)

@@ -378,7 +378,7 @@ async def has_a_task_that_exits(items):
 
 @pytest.mark.parametrize("predict", [stops_its_loop, has_a_task_that_exits])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_nobody_hangs_when_the_loop_is_lost(make, started, predict):
+def test_all_requests_end_when_the_loop_is_lost(make, started, predict):
     streamer = make(predict, 1, max_concurrent_batches=2)
     futures = [streamer.submit([each]) for each in range(4)]
     for future in futures:
@@ -402,7 +402,7 @@ async def uses_a_thread(items):
 
 
 @pytest.mark.parametrize(("predict", "times"), [(blocks_its_loop, 1), (uses_a_thread, 0)])
-def test_a_model_that_blocks_its_loop_is_told_once(make, caplog, predict, times):
+def test_a_model_that_blocks_its_loop_is_logged_once(make, caplog, predict, times):
     caplog.set_level(logging.WARNING, "service_streamer")
     streamer = make(predict, 1, max_concurrent_batches=2, policy="greedy")
     for future in [streamer.submit([each]) for each in range(3)]:
