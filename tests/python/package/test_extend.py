@@ -108,6 +108,7 @@ def test_the_reader_of_the_statistics_outlives_the_streamer():
     assert read(0).completed == 1
 
 
+@pytest.mark.not_redis
 def test_the_batches_of_a_recording(streamers):
     streamer = streamers(double, batch_size=4)
     view = extend.view_of(streamer)
