@@ -95,12 +95,16 @@ async def async_predict(batch):
         (3, "int"),
         (HasPredict(), r"HasPredict.*predict"),
         (Managed(), r"Managed.*predict"),
-        (async_predict, "async"),
     ],
 )
 def test_a_model_that_cannot_be_called_is_refused(kind, function, message):
     with pytest.raises(TypeError, match=message):
         kind(function, 8)
+
+
+def test_an_async_model_is_for_threads():
+    with pytest.raises(TypeError, match="async"):
+        Streamer(async_predict, 8)
 
 
 def test_a_class_is_refused_where_nothing_would_make_an_instance():

@@ -166,5 +166,5 @@ def test_requests_that_are_dropped_as_late_are_logged(client, queue, workers, ca
     _, (chunk,) = client.chunks([1])
     client.post(client.message(chunk, deadline=1))
     workers()
-    eventually(lambda: "dropped 1 requests whose deadline had passed" in caplog.text)
+    eventually(lambda: "dropped 1 request whose deadline had passed" in caplog.text)
     eventually(client.is_clean)
