@@ -13,7 +13,7 @@ from thread_models import Gate, double
 from told import told
 from waits import LONG, eventually
 
-from service_streamer import StreamerClosed, ThreadedStreamer, batched, metrics
+from service_streamer import StreamerClosed, ThreadedStreamer, batched
 
 
 class Service:
@@ -307,6 +307,8 @@ def test_a_closed_streamer_stays_closed_for_its_object():
 
 def test_monitors_follow_the_object():
     registry = pytest.importorskip("prometheus_client").CollectorRegistry()
+    from service_streamer import metrics
+
     service = Service()
     metrics.register(service.shout, "shout", registry)
     service.shout("a")
