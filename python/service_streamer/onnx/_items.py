@@ -80,6 +80,12 @@ class Reader:
             ValueError: a value does not fit its input, or there is no such input.
         """
         by_name = given if isinstance(given, Mapping) else dict.fromkeys(self._names, given)
+        is_zero = isinstance(given, (int, float)) and given == 0
+        if by_name is not given and not is_zero and sum(self.padded) > 1:
+            raise wrong_option(
+                f"pad_value={short(given)} would pad all inputs, a mask too: give a dict, such as "
+                f"{{{next(iter(self._names))!r}: {short(given)}}}"
+            )
         for name in by_name:
             if name not in self._names:
                 raise wrong_option(

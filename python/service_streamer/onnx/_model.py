@@ -119,12 +119,14 @@ class OnnxModel(Loadable):
         values = read_file(path)
         self.inputs: tuple[TensorInfo, ...] = values.inputs
         self._rows = fixed_batch(self._path, self.inputs)
-        self.outputs: tuple[TensorInfo, ...] = choose(self._path, values.outputs, outputs)
+        self.outputs: tuple[TensorInfo, ...] = choose(
+            self._path, values.outputs, outputs, self._rows
+        )
         self._providers = check_providers(providers)
         self._reader = Reader(self.inputs, collate == "pad")
         self._paddings = self._reader.paddings(pad_value)
         self._names = [each.name for each in self.outputs]
-        self._cuts = find_cuts(self.inputs, self.outputs, self._reader.padded)
+        self._cuts = find_cuts(self._path, self.inputs, self.outputs, self._reader.padded)
         self._workers = 1
         self._session: Any = None
         self._reset_after_fork()

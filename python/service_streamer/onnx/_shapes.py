@@ -13,9 +13,15 @@ Cut = tuple[int, int]
 
 
 def choose(
-    path: str, outputs: Sequence[TensorInfo], names: Sequence[str] | None
+    path: str, outputs: Sequence[TensorInfo], names: Sequence[str] | None, rows: int | None
 ) -> tuple[TensorInfo, ...]:
     """Return the outputs of these names, or all. Each can have a row for each item.
+
+    Args:
+        path: of the file, for messages.
+        outputs: those of the file.
+        names: of the chosen ones; None: all.
+        rows: the number of items that each batch must have; None: any.
 
     Raises:
         ModelFileError: one of them cannot. The message has the remedy.
@@ -33,13 +39,25 @@ def choose(
             what = f"has the type {each.dtype}"
         elif each.shape == ():
             what = "has no dimension of the batch"
+        elif _is_constant(each, rows):
+            what = f"always has {each.shape[0]} rows, not one for each item"  # type: ignore[index]
         if what is not None:
-            fitting = [o.name for o in outputs if o.dtype in DTYPES and o.shape != ()]
+            fitting = [
+                o.name
+                for o in outputs
+                if o.dtype in DTYPES and o.shape != () and not _is_constant(o, rows)
+            ]
             remedy = f"choose others, as with outputs={fitting}"
             if each.dtype in ("sequence", "map"):
                 remedy += ", or convert a model of scikit-learn with options={'zipmap': False}"
             raise ModelFileError(path, f"has the output {each.name!r}, which {what}: {remedy}")
     return chosen
+
+
+def _is_constant(output: TensorInfo, rows: int | None) -> bool:
+    first = output.shape[0] if output.shape else None
+    # 1 is the batch of an example in many files whose inputs vary
+    return isinstance(first, int) and first not in (1, rows)
 
 
 def fixed_batch(path: str, inputs: Sequence[TensorInfo]) -> int | None:
@@ -77,17 +95,34 @@ def fixed_batch(path: str, inputs: Sequence[TensorInfo]) -> int | None:
 
 
 def find_cuts(
-    inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], padded: Sequence[bool]
+    path: str,
+    inputs: Sequence[TensorInfo],
+    outputs: Sequence[TensorInfo],
+    padded: Sequence[bool],
 ) -> dict[str, list[Cut]]:
     """Return what has to be cut of each output, because an input was padded there.
 
     The file gives both dimensions the same name.
+
+    Raises:
+        ModelFileError: whether an output has to be cut is not known. The message has the remedy.
     """
     known: dict[int | str | None, int] = {}
     for place, each in enumerate(inputs):
         if padded[place] and each.shape is not None:
             known.setdefault(each.shape[1], place)
     known.pop(None, None)
+    sizes = {size for each in inputs for size in each.shape or () if size is not None}
+    for each in outputs if any(padded) else ():
+        if each.shape is None or any(
+            not isinstance(size, int) and size not in sizes for size in each.shape[1:]
+        ):
+            raise ModelFileError(
+                path,
+                f"has the output {each.name!r}, some of whose dimensions have names that no input "
+                "has, so they may be padded ones: name them as in the input, choose outputs=, or "
+                'use collate="stack"',
+            )
     return {
         each.name: [
             (axis, known[size])

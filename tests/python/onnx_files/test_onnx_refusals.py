@@ -90,6 +90,13 @@ def loss(path):
     save(path, nodes, [value("x", FLOAT, "b")], [value("loss", FLOAT), value("y", FLOAT, "b")])
 
 
+def table(path):
+    """Beside a row for each item, it has one for each class."""
+    nodes = [node("Identity", "x", "y"), node("Identity", "c", "classes")]
+    outputs = [value("classes", FLOAT, 3), value("y", FLOAT, "b")]
+    save(path, nodes, [value("x", FLOAT, "b")], outputs, [constant("c", [0, 1, 2], "f4")])
+
+
 def without_inputs(path):
     save(path, [node("Identity", "c", "y")], [], [value("y", INT64, 2)], [constant("c", [1, 2])])
 
@@ -110,6 +117,7 @@ FILES = {
     fixed: 'takes batches of 1 only.*input \'x\'.*dynamic_axes={"x": {0: "batch"}}',
     scalar: "input 'rate', which has no dimension of the batch",
     loss: "output 'loss', which has no dimension of the batch: choose .*outputs=\\['y'\\]",
+    table: "output 'classes', which always has 3 rows, .*: choose .*outputs=\\['y'\\]",
     without_inputs: "has no inputs",
     of_bfloat16: "input 'x', which has the type tensor of bfloat16",
 }
@@ -178,6 +186,7 @@ SETTINGS = [
         {"collate": "pad", "pad_value": {"ids": 1.5}},
         "pad_value must be a int64 for the input 'ids'",
     ),
+    ({"collate": "pad", "pad_value": 1}, "pad_value=1 would pad all inputs.*{'ids': 1}"),
     ({"session_options": {"no_such": 1}}, "no_such=1 is no option"),
     ({"session_options": {"graph_optimization_level": "ORT_ENABLE_NONE"}}, "is no option"),
 ]
@@ -303,6 +312,15 @@ def test_an_output_that_is_shorter_than_its_name_says_is_refused(tmp_path):
     save(tmp_path / "model.onnx", nodes, [x], [y], constants)
     with pytest.raises(ValueError, match="dimension 1 of output 'y' has the size 1, but by its"):
         OnnxModel(tmp_path / "model.onnx", collate="pad")([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("dimension", ["other", None])
+def test_padding_that_may_stay_in_an_output_is_refused(tmp_path, dimension):
+    x, y = value("x", FLOAT, "batch", "time"), value("y", FLOAT, "batch", dimension)
+    save(tmp_path / "model.onnx", [node("Neg", "x", "y")], [x], [y])
+    assert OnnxModel(tmp_path / "model.onnx")([[1.0, 2.0]]).tolist() == [[-1, -2]]
+    with pytest.raises(ModelFileError, match="output 'y', some of whose dimensions"):
+        OnnxModel(tmp_path / "model.onnx", collate="pad")
 
 
 def test_all_onnx_files_of_the_tests_are_valid(tmp_path):
