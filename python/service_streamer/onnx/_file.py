@@ -38,6 +38,8 @@ _DTYPES = {
     13: "uint64",
 }
 
+_LONGEST_NAME = 1 << 16  # bytes
+
 DTYPES = tuple(_DTYPES.values())
 """the types of elements that an item may have"""
 
@@ -109,7 +111,8 @@ def _values(data: Data) -> Values:
 
 def _value(data: Data, start: int, stop: int) -> TensorInfo:
     name = _text(data, start, stop, _VALUE_NAME)
-    for number, *place in _fields(data, *_find(data, start, stop, _VALUE_TYPE)):
+    types = [place for number, *place in _fields(data, start, stop) if number == _VALUE_TYPE]
+    for number, *place in _fields(data, *types[0]) if types else ():
         if number in _KINDS and _KINDS[number] != "tensor":
             return TensorInfo(name, _KINDS[number], None)
         if number in _KINDS:
@@ -124,7 +127,7 @@ def _value(data: Data, start: int, stop: int) -> TensorInfo:
                         if each == _SHAPE_DIM
                     )
             return TensorInfo(name, _DTYPES.get(element) or _other(element), shape)
-    raise ValueError("there is no type")
+    return TensorInfo(name, "unknown", None)
 
 
 def _other(element: int) -> str:
@@ -137,13 +140,19 @@ def _size(data: Data, start: int, stop: int) -> int | str | None:
         if number == _DIM_SIZE:
             return first if 0 < first < 1 << 63 else None  # others stand for any size
         if number == _DIM_NAME:
-            return bytes(data[first:last]).decode() or None
+            return _decoded(data, first, last) or None
     return None
 
 
 def _text(data: Data, start: int, stop: int, wanted: int) -> str:
     first, last = _find(data, start, stop, wanted)
-    return bytes(data[first:last]).decode()
+    return _decoded(data, first, last)
+
+
+def _decoded(data: Data, start: int, stop: int) -> str:
+    if not start <= stop <= start + _LONGEST_NAME:  # a number has no stop
+        raise ValueError("a name is no text, or is too long")
+    return bytes(data[start:stop]).decode()
 
 
 def _find(data: Data, start: int, stop: int, wanted: int) -> tuple[int, int]:

@@ -97,6 +97,18 @@ def table(path):
     save(path, nodes, [value("x", FLOAT, "b")], outputs, [constant("c", [0, 1, 2], "f4")])
 
 
+def number_for_a_name(path):
+    path.write_bytes(bytes.fromhex("0808 3a04 6202 0800"))  # a version, a graph, an output, 0
+
+
+def untyped(path):
+    """A common way to look at a hidden layer."""
+    identity(path, FLOAT)
+    model = onnx.load(path)
+    model.graph.output.append(onnx.ValueInfoProto(name="h"))
+    onnx.save(model, path)
+
+
 def without_inputs(path):
     save(path, [node("Identity", "c", "y")], [], [value("y", INT64, 2)], [constant("c", [1, 2])])
 
@@ -108,6 +120,8 @@ def of_bfloat16(path):
 FILES = {
     empty: "is not an ONNX file, or is damaged",
     text: "is not an ONNX file, or is damaged",
+    number_for_a_name: "is not an ONNX file, or is damaged",
+    untyped: "output 'h', which has the type unknown: choose .*outputs=\\['y'\\]",
     truncated: "is not an ONNX file, or is damaged",
     without_its_weights: "cannot be loaded by onnxruntime .*weights.bin",
     of_a_later_opset: "cannot be loaded by onnxruntime .*Opset 99",
