@@ -33,7 +33,7 @@ class EngineThreads(EngineBackend):
         self, options: Options, threads: int = 1, future_type: type[Future] = Future
     ) -> None:
         self._count = threads
-        self._threads: list[NativeThread] = []  # none before the first request
+        self._threads: dict[int, NativeThread] = {}  # none before the first request
         self.engine = make_engine(
             options,
             workers=threads,
@@ -50,20 +50,19 @@ class EngineThreads(EngineBackend):
 
     def join(self, timeout: float | None) -> bool:
         left = countdown(timeout)
-        return all(thread.join(left()) for thread in (*self._threads, self._timer))
+        return all(thread.join(left()) for thread in (*self._threads.values(), self._timer))
 
     def own_this_thread(self) -> bool:
-        return any(thread.is_current() for thread in (*self._threads, self._timer))
+        return any(thread.is_current() for thread in (*self._threads.values(), self._timer))
 
     # The engine calls these two hooks again after they have raised. A Ctrl-C may raise after a
     # thread has started, so each call starts only the threads that do not run yet.
 
     def start(self) -> None:
         """Start the threads. The first request calls it."""
-        while len(self._threads) < self._count:
-            self._threads.append(NativeThread(self._run, self.thread_name))
-        for thread in self._threads:
-            thread.start()
+        for number in range(self._count):
+            # setdefault: another thread may start them at the same time
+            self._threads.setdefault(number, NativeThread(self._run, self.thread_name)).start()
 
     def _start_timer(self) -> None:
         # It expires requests on whose future no thread is waiting.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _core
 from .._base.errors import WorkerLost
+from .._base.messages import describe
 from .._base.model_errors import (
     FAULTS_OF_THE_MODEL,
     NotRun,
@@ -80,6 +82,25 @@ def serve(
         entry.write()
 
 
+def serve_or_log(
+    batch: _core.Batch,
+    raised: BaseException | None,
+    refused: BaseException | None,
+    predict: Predict | OfBatch,
+    budget: float | None,
+    name: str,
+) -> None:
+    """Do what `serve` does, and log what it raises."""
+    try:
+        serve(batch, raised, refused, predict, budget, name)
+    except BaseException as error:  # from a logging handler, or for lack of memory
+        with contextlib.suppress(BaseException):  # logging may fail for the same reason
+            about = {"streamer": name, "error": describe(error)}
+            _logger.exception("a batch could not be answered", extra=about)
+        # A log handler may keep the traceback, whose frames keep the batch alive.
+        traceback.clear_frames(error.__traceback__)
+
+
 def answer(
     batch: Batch, predict: Callable[[list[Any]], Any], options: Options, name: str = ""
 ) -> None:
@@ -112,7 +133,7 @@ def answer(
         except WorkerLost as error:
             raise NotRun(detached(error)) from None
 
-    serve(cast(_core.Batch, batch), None, None, run, options.budget, name)
+    serve_or_log(cast(_core.Batch, batch), None, None, run, options.budget, name)
 
 
 def _resolve(

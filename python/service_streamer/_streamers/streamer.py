@@ -396,6 +396,23 @@ class Component:
         """Raise `StreamerClosed` if the streamer is closed."""
         self._streamer._check_open()
 
+    def forward(
+        self, items: list[Any], priority: int, tenant: str | None, context: bytes | None
+    ) -> Future:
+        """Send a request that has its deadline and its span elsewhere. Never blocks.
+
+        Args:
+            items, priority, tenant: of the request. If the queue is full, it waits for room there.
+            context: the lines that travel with it; see `RequestSpan.context`.
+
+        Raises:
+            StreamerClosed: the streamer is closed.
+        """
+        future = self._streamer._forward(items, priority, tenant, context)
+        if (tracing := self._streamer._tracing) is not None:
+            future.add_done_callback(tracing.add_batches)
+        return future
+
     def begin_close(self, drain: bool, alone: bool) -> None:
         """Reject new requests. `alone`: `end_close` is not called. Never blocks."""
         self._streamer._begin_close(drain, alone)

@@ -1,4 +1,4 @@
-"""A streamer as monitors see it, and how other packages give it requests."""
+"""A streamer as monitors see it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._base.options import Options
-from .._engine.future import Future
 from .._statistics.parts import Kind, StreamStats
 from .._statistics.stats import StreamerStats
 from .._waiting import greenlets
@@ -220,36 +219,3 @@ def view_of(streamer: BaseStreamer) -> StreamerView:
     if not isinstance(streamer, BaseStreamer):
         raise TypeError(f"expected a streamer, not {streamer!r}")
     return StreamerView(streamer)
-
-
-def forward(
-    streamer: BaseStreamer,
-    items: list[Any],
-    priority: int,
-    tenant: str | None,
-    context: bytes | None,
-) -> Future:
-    """Send a request that has its deadline and its span elsewhere. Never blocks.
-
-    Args:
-        streamer: gets the request. If its queue is full, the request waits for room there.
-        items, priority, tenant: of the request.
-        context: the lines that travel with it; see `RequestSpan.context`.
-
-    Raises:
-        StreamerClosed: the streamer is closed.
-    """
-    future = streamer._forward(items, priority, tenant, context)
-    if (tracing := streamer._tracing) is not None:
-        future.add_done_callback(tracing.add_batches)
-    return future
-
-
-def begin_close(streamer: BaseStreamer, drain: bool) -> None:
-    """Reject new requests from now on. Never blocks. ``close`` of the streamer does the rest.
-
-    Args:
-        streamer: to close.
-        drain: as for ``close``.
-    """
-    streamer._begin_close(drain, alone=False)

@@ -18,10 +18,10 @@ from .._base.model_errors import NotRun
 from .._base.options import Options
 from .._engine.waiting_room import EngineThreads, only_thread_of
 from .._models.model import name_of, streams_async, whole
-from .._models.serving import OfBatch, Predict
+from .._models.serving import OfBatch, Predict, serve_or_log
 from .._waiting import threads
 from .._waiting.timeouts import countdown
-from .worker import answer, torch_mode
+from .worker import torch_mode
 
 _logger = logging.getLogger("service_streamer")
 
@@ -87,7 +87,7 @@ class AsyncWorkers(EngineThreads):
         try:
             while (batch := self.engine.next_batch(None)) is not False:
                 if batch is not None:
-                    answer(batch, None, None, self._in_loop, self._budget, self._name)
+                    serve_or_log(batch, None, None, self._in_loop, self._budget, self._name)
                 del batch
         finally:
             self._ended.append(None)

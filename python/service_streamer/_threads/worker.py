@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import _core
-from .._base.messages import describe
 from .._base.options import Options
 from .._engine.waiting_room import EngineThreads
 from .._models.model import name_of, whole
-from .._models.serving import OfBatch, Predict, is_logged, serve
+from .._models.serving import is_logged, serve_or_log
 from .._placement import cores as _cores
-
-_logger = logging.getLogger("service_streamer")
 
 
 class ModelThreads(EngineThreads):
@@ -67,7 +61,7 @@ class Workers(ModelThreads):
     def run_model(self) -> None:
         predict, name = self._model, self._name
         while (unfinished := self.engine.run_batches(predict, is_logged)) is not None:
-            answer(*unfinished, predict, self._budget, name)
+            serve_or_log(*unfinished, predict, self._budget, name)
             del unfinished  # requests that are still unanswered end with WorkerLost
 
 
@@ -96,26 +90,3 @@ def torch_mode() -> Callable[[], contextlib.AbstractContextManager[object]]:
             yield
 
     return enter
-
-
-def answer(
-    batch: _core.Batch,
-    raised: BaseException | None,
-    refused: BaseException | None,
-    predict: Predict | OfBatch,
-    budget: float | None,
-    name: str,
-) -> None:
-    """Do what `serve` does, and log what it raises."""
-    try:
-        serve(batch, raised, refused, predict, budget, name)
-    except BaseException as error:  # from a logging handler, or for lack of memory
-        _report(error, name)
-        # A log handler may keep the traceback, whose frames keep the batch alive.
-        traceback.clear_frames(error.__traceback__)
-
-
-def _report(error: BaseException, name: str) -> None:
-    with contextlib.suppress(BaseException):  # logging may fail for the same reason
-        about = {"streamer": name, "error": describe(error)}
-        _logger.exception("a batch could not be answered", extra=about)

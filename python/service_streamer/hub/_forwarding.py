@@ -9,7 +9,7 @@ from typing import Any
 from .._base.errors import StreamerClosed
 from .._base.model_errors import detached
 from .._pipeline.request import Piece
-from .._streamers import view
+from .._streamers.streamer import Component
 from ..extend import BaseStreamer
 
 Refused = Callable[[BaseStreamer, Piece, StreamerClosed], None]
@@ -29,7 +29,7 @@ def forward(streamer: BaseStreamer, piece: Piece, refused: Refused) -> None:
         return
     priority, tenant = piece.request.priority, piece.request.tenant
     try:
-        call = view.forward(streamer, piece.items, priority, tenant, piece.context)
+        call = Component(streamer).forward(piece.items, priority, tenant, piece.context)
         piece.entered(0, call)
         call.add_done_callback(functools.partial(_answer, streamer, piece, refused))
     except StreamerClosed as error:

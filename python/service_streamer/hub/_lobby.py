@@ -188,7 +188,7 @@ class _LobbyBackend(WaitingRoom):
     def hand_over(self, timeout: float | None) -> None:
         """Block until its thread has ended. The timer goes on: requests may wait for a load."""
         left = countdown(timeout)
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(left())
 
     def hand_on(self, batch: _core.Batch) -> None:

@@ -1,11 +1,13 @@
 """WaitingRoom, of which others make back ends: when its hooks are called, and what they may do."""
 
+import logging
 import threading
 
 import pytest
 from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, WorkerLost
+from service_streamer._models.log_entry import LogEntry
 from service_streamer.extend import BackendStreamer, Options, WaitingRoom, answer
 
 OPTIONS = Options(batch_size=8)
@@ -111,6 +113,15 @@ def test_a_hook_that_raises_ends_all_requests(rooms, monkeypatch):
     with pytest.raises(StreamerClosed):
         streamer.submit([2])
     eventually(lambda: [type(each.exc_value) for each in raised] == [OSError])
+
+
+def test_answer_outlives_a_log_handler_that_raises(rooms, caplog, monkeypatch):
+    streamer, _ = rooms(lambda batch: answer(batch, list, OPTIONS))
+    with caplog.at_level(logging.DEBUG, "service_streamer"):
+        monkeypatch.setattr(LogEntry, "write", lambda entry: 1 / 0)
+        assert streamer.predict([1]) == [1]
+        eventually(lambda: "a batch could not be answered" in caplog.text)
+        assert streamer.predict([2]) == [2]
 
 
 @pytest.mark.parametrize(("error", "runs"), [(WorkerLost("gone"), 1), (ValueError("bad"), 3)])

@@ -17,7 +17,7 @@ from ..._base.errors import ClusterError, StreamerClosed, StreamerError
 from ..._base.messages import closed, see
 from ..._base.options import Options
 from ..._engine import lifecycle
-from ..._engine.backend import join_in_background
+from ..._engine.backend import EngineBackend
 from ..._engine.pickling import unpack_error
 from ..._engine.waiting_room import WaitingRoom
 from ..._waiting import callbacks
@@ -106,13 +106,11 @@ class RayClient(WaitingRoom):
                     self.owner.leave.remote(exchange.client)
             if reach() == 0:
                 return False
-        if not all(thread.join(reach()) for thread in (*self._threads, self._timer)):
+        if not all(thread.join(reach()) for thread in (*self._threads.values(), self._timer)):
             return False
         return callbacks.flush(left())
 
-    def close_alone(self, drain: bool) -> None:
-        self.close(drain)
-        join_in_background(self)
+    close_alone = EngineBackend.close_alone  # its threads do not end by themselves
 
     def own_this_thread(self) -> bool:
         own = super().own_this_thread() or self._receiver.is_current()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..._base.errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
 from ..._engine import lifecycle
 from ..._pipeline.request import Piece
-from ..._streamers.view import begin_close
+from ..._streamers.streamer import Component
 from ..._waiting.threads import Condition, original, refuse_eventlet
 from ..._waiting.timeouts import countdown
 from ...extend import BaseStreamer, view_of
@@ -274,7 +274,7 @@ class Loader:
             streamer.close(drain=False, timeout=0)
         streamers = list(filter(None, loaded))
         for streamer in streamers:
-            begin_close(streamer, drain)
+            Component(streamer).begin_close(drain, alone=False)
         for streamer in streamers:
             streamer.close(drain, left())
         if self._workers is not None:
