@@ -240,7 +240,7 @@ class _LoopModel(OfBatch):
         drive: Callable[[_Run, list[Any]], Coroutine[Any, Any, None]],
     ) -> None:
         assert self.loop is not None
-        if self._stopped:
+        if self._stopped or run.unwanted:
             run.end()
             return
         posted = run.time
@@ -264,6 +264,7 @@ class _LoopModel(OfBatch):
         except BaseException as error:  # SystemExit would end the loop
             run.error = error
         run.time = time.monotonic()
+        del run, items  # the traceback of `error` has this frame
 
     async def _iterate(self, run: _Run, items: list[Any]) -> None:
         try:
@@ -276,6 +277,7 @@ class _LoopModel(OfBatch):
         except BaseException as error:
             run.error = error
         run.time = time.monotonic()
+        del run, items
 
     def _stop(self) -> None:
         if not self._stopped:

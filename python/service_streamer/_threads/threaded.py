@@ -320,7 +320,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         if self._context is not None:
             from .async_workers import AsyncWorkers  # it imports asyncio
 
-            return AsyncWorkers(self._predict_function, options, self._worker_num, self._context)
+            context = self._context.copy()  # a fork may have come while the parent was in it
+            return AsyncWorkers(self._predict_function, options, self._worker_num, context)
         return Workers(self._predict_function, options, self._worker_num)
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import gc
 import logging
 import threading
 import time
+import weakref
 
 import pytest
 from told import told
@@ -21,6 +23,7 @@ from service_streamer import (
     WorkerLost,
     batched,
 )
+from service_streamer._threads import async_workers
 
 VARIABLE = contextvars.ContextVar("variable", default="none")
 
@@ -72,6 +75,9 @@ class AsyncGate:
 
     def open(self):
         self._open.set()
+
+    def close(self):
+        self._open.clear()
 
 
 @pytest.fixture
@@ -156,12 +162,67 @@ def close(streamer, gate):
 )
 def test_the_task_is_cancelled_when_its_last_request_has_ended(make, gate, end):
     streamer = make(gate)
+    gate.open()
+    assert streamer.predict([0]) == [0]  # its threads run now, so a deadline is that of the batch
+    gate.close()
+    gate.batches.clear()
     end(streamer, gate)
     eventually(lambda: gate.cancelled == [[1]])
     if end is not close:
         gate.open()
         assert streamer.predict([2]) == [4]
         assert streamer.stats().failed == 0
+
+
+def test_a_batch_that_ended_before_it_reached_the_loop_does_not_run(make, gate, monkeypatch):
+    begin = async_workers._LoopModel._begin
+
+    def end_first(model, run, *args):
+        future._abandon()
+        eventually(lambda: run.unwanted)
+        model.loop.call_soon(begin, model, run, *args)  # after the cancelling
+
+    monkeypatch.setattr(async_workers._LoopModel, "_begin", end_first)
+    streamer = make(gate)
+    future = streamer.submit([1])
+    eventually(future.done)
+    monkeypatch.undo()
+    gate.open()
+    assert streamer.predict([2]) == [4]
+    assert gate.batches == [[2]]
+
+
+def test_a_cancelled_batch_leaves_no_cycle(make, gate):
+    streamer = make(gate)
+    item = Model()
+    gone = weakref.ref(item)
+    gc.disable()
+    try:
+        future = streamer.submit([item])
+        gate.entered(1)
+        gate.batches.clear()
+        del item
+        future._abandon()
+        eventually(lambda: gate.cancelled)
+        gate.cancelled.clear()
+        del future
+        eventually(lambda: gone() is None)
+    finally:
+        gc.enable()
+
+
+def test_a_child_that_was_forked_inside_a_task_has_a_context_of_its_own(make):
+    streamer = make(double)
+
+    def ask():
+        backend = streamer._backend_in_child()
+        try:
+            return backend.engine.predict([1], LONG, 0)
+        finally:
+            backend.close(False)
+            backend.join(LONG)
+
+    assert streamer._context.run(ask) == [2]
 
 
 def test_a_task_goes_on_while_a_request_waits_for_it(make, gate):
@@ -389,7 +450,7 @@ def test_all_requests_end_when_the_loop_is_lost(make, started, predict):
 
 
 def blocks(items):
-    time.sleep(0.35)
+    time.sleep(async_workers.BLOCKED + 0.1)
     return items
 
 
@@ -401,8 +462,13 @@ async def uses_a_thread(items):
     return await asyncio.to_thread(blocks, items)
 
 
-@pytest.mark.parametrize(("predict", "times"), [(blocks_its_loop, 1), (uses_a_thread, 0)])
-def test_a_model_that_blocks_its_loop_is_logged_once(make, caplog, predict, times):
+@pytest.mark.parametrize(
+    ("predict", "blocked", "times"), [(blocks_its_loop, 0.25, 1), (uses_a_thread, 0.7, 0)]
+)
+def test_a_model_that_blocks_its_loop_is_logged_once(
+    make, caplog, monkeypatch, predict, blocked, times
+):
+    monkeypatch.setattr(async_workers, "BLOCKED", blocked)
     caplog.set_level(logging.WARNING, "service_streamer")
     streamer = make(predict, 1, max_concurrent_batches=2, policy="greedy")
     for future in [streamer.submit([each]) for each in range(3)]:
