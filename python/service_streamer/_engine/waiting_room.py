@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 
 from .. import _core
@@ -137,7 +138,9 @@ def only_thread_of(engine: _core.Engine) -> Iterator[None]:
     """End all requests if the block raises: without this thread none would be answered."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         engine.close(False)
         engine.abort()
+        # A hook of threads may keep the traceback, whose frames keep the batch alive.
+        traceback.clear_frames(error.__traceback__)
         raise

@@ -107,12 +107,13 @@ def test_a_hook_that_raises_ends_all_requests(rooms, monkeypatch):
     def fail(batch):
         raise OSError("the transport is broken")
 
-    streamer, _ = rooms(fail)
+    streamer, room = rooms(fail)
     with pytest.raises(StreamerClosed):
         streamer.predict([1])
     with pytest.raises(StreamerClosed):
         streamer.submit([2])
     eventually(lambda: [type(each.exc_value) for each in raised] == [OSError])
+    assert room.engine.join(LONG), "the traceback that is kept has the batch"
 
 
 def test_answer_outlives_a_log_handler_that_raises(rooms, caplog, monkeypatch):
