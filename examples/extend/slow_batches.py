@@ -8,7 +8,7 @@ import random
 import threading
 import time
 
-from service_streamer import StreamerError, ThreadedStreamer, extend
+from service_streamer import AlreadyRecording, StreamerError, ThreadedStreamer, extend
 
 logger = logging.getLogger("slow_batches")
 
@@ -34,6 +34,9 @@ class SlowBatches(threading.Thread):
         while self._view.is_open:
             try:
                 batches = self._view.batches(self._every)
+            except AlreadyRecording:
+                time.sleep(self._every)
+                continue
             except (StreamerError, ReferenceError):  # it was closed, or deleted
                 return
             for batch in batches:

@@ -107,16 +107,24 @@ def serve_one(predict, connection):
                 items = connection.recv()
             except (EOFError, OSError):
                 return
-            try:
-                reply = predict(items), None
-            except Exception as error:
+            except Exception as error:  # an item cannot be unpickled here
                 reply = None, error
+            else:
+                reply = run(predict, items)
             try:
                 connection.send(reply)
             except OSError:
                 return
             except Exception as error:  # it cannot be pickled
                 connection.send((None, TypeError(f"the reply of the model: {error!r}")))
+
+
+def run(predict, items):
+    """Return the outputs of a model, or the exception that it raises."""
+    try:
+        return predict(items), None
+    except Exception as error:
+        return None, error
 
 
 def upper(texts):

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from .. import _core
@@ -26,6 +27,8 @@ from .._base import cuda
 from .._waiting import callbacks, greenlets, tasks
 
 EXIT_WAIT = 4.0
+
+_logger = logging.getLogger("service_streamer")
 
 
 class Service(Protocol):
@@ -130,10 +133,12 @@ def drop(engine: object) -> None:
 def close_all() -> None:
     """Close all backends. Running batches get `EXIT_WAIT` seconds to finish. Runs at exit."""
     for callback in _before_close_all:
-        callback()
+        with _logged():
+            callback()
     close_some(object)
     for callback in _after_close_all:
-        callback()
+        with _logged():
+            callback()
     _core.leave_native_threads()
 
 
@@ -142,12 +147,24 @@ def close_some(kind: type) -> None:
     deadline = time.monotonic() + EXIT_WAIT
     live = [backend for backend in _own_backends() if isinstance(backend, kind)]
     for backend in live:
-        backend.close(False)
+        with _logged():
+            backend.close(False)
     for backend in live:
-        if not backend.engine.join(max(0.0, deadline - time.monotonic())):
-            backend.engine.abort()
+        with _logged():
+            if not backend.engine.join(max(0.0, deadline - time.monotonic())):
+                backend.engine.abort()
     for backend in live:
-        backend.join(max(0.0, deadline - time.monotonic()))
+        with _logged():
+            backend.join(max(0.0, deadline - time.monotonic()))
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Go on after an exception: what others have written must not keep the rest open."""
+    try:
+        yield
+    except Exception:
+        _logger.exception("a streamer could not be closed")
 
 
 def is_own(backend: Service) -> bool:

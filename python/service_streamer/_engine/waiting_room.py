@@ -107,7 +107,7 @@ class WaitingRoom(EngineThreads):
     def woken(self) -> None:
         """Do what other threads have left to do. Called after each wait, also if there is no batch.
 
-        ``engine.ring()`` ends a wait without a batch.
+        ``engine.ring()`` ends a wait without a batch. It is for a back end with one thread.
         """
 
     def hand_on(self, batch: _core.Batch) -> None:
@@ -118,7 +118,10 @@ class WaitingRoom(EngineThreads):
         raise NotImplementedError
 
     def ended(self) -> None:
-        """Clean up. Called once by each thread: the engine is closed, and its queue is empty."""
+        """Clean up. Called once by each thread, if no hook has raised.
+
+        The engine is closed, and its queue is empty.
+        """
 
     def work(self) -> None:
         while True:

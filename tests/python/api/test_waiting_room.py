@@ -7,6 +7,7 @@ import pytest
 from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, WorkerLost
+from service_streamer._engine import lifecycle
 from service_streamer._models.log_entry import LogEntry
 from service_streamer.extend import BackendStreamer, Options, WaitingRoom, answer
 
@@ -149,3 +150,15 @@ def test_answer_looks_for_guilty_requests_unless_the_worker_is_lost(rooms, error
     else:
         assert good.result(LONG) == ["good"]
     assert len(ran) == 1 + runs
+
+
+def test_a_back_end_that_cannot_be_closed_does_not_keep_others_open(rooms, caplog, monkeypatch):
+    first, broken = rooms(echo)
+    second, _ = rooms(echo)
+    assert first.predict([1]) == second.predict([1]) == [1]
+    monkeypatch.setattr(broken, "close", lambda drain: 1 / 0, raising=True)
+    lifecycle.close_some(Room)
+    assert "could not be closed" in caplog.text
+    with pytest.raises(StreamerClosed):
+        second.predict([2])
+    monkeypatch.undo()

@@ -75,9 +75,17 @@ def test_statistics_recordings_and_streams_are_those_of_any_streamer(made, tmp_p
     assert "connect(" in made.streamer.explain()
 
 
-def test_an_item_that_cannot_be_sent_fails_only_its_request(made):
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self):
+        return int, ("x",)
+
+
+@pytest.mark.parametrize("item", [lambda: None, Unreadable()], ids=["not sent", "not read"])
+def test_an_item_that_cannot_be_sent_fails_only_its_request(made, item):
     good = [made.streamer.submit([number]) for number in range(3)]
-    bad = made.streamer.submit([lambda: None])
+    bad = made.streamer.submit([item])
     assert bad.exception(LONG) is not None
     assert [future.result(LONG) for future in good] == [[0], [2], [4]]
 
