@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 from types import FunctionType
 from typing import Any
 
@@ -27,6 +28,9 @@ class Loadable(abc.ABC):
 
 def parts_of(predict: Any) -> list[Any]:
     """Return a predict function, the object whose method it is, and what both refer to."""
+    if isinstance(predict, functools.partial):
+        given = (*predict.args, *predict.keywords.values())
+        return [predict, *given, *parts_of(predict.func)]
     owners = (predict, getattr(predict, "__self__", None))
     parts = [*owners]
     for each in owners:

@@ -7,6 +7,7 @@ each caller its rows.
 _model     `OnnxModel`
 _items     an item as arrays, in the order of the inputs
 _batches   arrays of several items as one, in memory that is kept
+_shapes    whether there are batches, of which size, and what is padded
 _session   the session of ONNX Runtime
 _file      the inputs and outputs of a file, without loading it
 =========  ======================================================================

@@ -43,7 +43,6 @@ _LONGEST_NAME = 1 << 16  # bytes
 DTYPES = tuple(_DTYPES.values())
 """the types of elements that an item may have"""
 
-Data = mmap.mmap | bytes
 Field = tuple[int, int, int]
 """the number of a field, and where its value begins and ends; the value itself and -1 for an int"""
 
@@ -89,7 +88,7 @@ def read_file(path: str | os.PathLike[str]) -> Values:
         raise ModelFileError(name, "is not an ONNX file, or is damaged") from None
 
 
-def _values(data: Data) -> Values:
+def _values(data: mmap.mmap) -> Values:
     known = {number: (start, stop) for number, start, stop in _fields(data, 0, len(data))}
     if _MODEL_VERSION not in known:
         raise ValueError("there is no version")
@@ -109,7 +108,7 @@ def _values(data: Data) -> Values:
     return Values(tuple(each for each in inputs if each.name not in weights), tuple(outputs))
 
 
-def _value(data: Data, start: int, stop: int) -> TensorInfo:
+def _value(data: mmap.mmap, start: int, stop: int) -> TensorInfo:
     name = _text(data, start, stop, _VALUE_NAME)
     types = [place for number, *place in _fields(data, start, stop) if number == _VALUE_TYPE]
     for number, *place in _fields(data, *types[0]) if types else ():
@@ -135,7 +134,7 @@ def _other(element: int) -> str:
     return f"tensor of {names.get(element, f'the type {element}')}"
 
 
-def _size(data: Data, start: int, stop: int) -> int | str | None:
+def _size(data: mmap.mmap, start: int, stop: int) -> int | str | None:
     for number, first, last in _fields(data, start, stop):
         if number == _DIM_SIZE:
             return first if 0 < first < 1 << 63 else None  # others stand for any size
@@ -144,25 +143,25 @@ def _size(data: Data, start: int, stop: int) -> int | str | None:
     return None
 
 
-def _text(data: Data, start: int, stop: int, wanted: int) -> str:
+def _text(data: mmap.mmap, start: int, stop: int, wanted: int) -> str:
     first, last = _find(data, start, stop, wanted)
     return _decoded(data, first, last)
 
 
-def _decoded(data: Data, start: int, stop: int) -> str:
+def _decoded(data: mmap.mmap, start: int, stop: int) -> str:
     if not start <= stop <= start + _LONGEST_NAME:  # a number has no stop
         raise ValueError("a name is no text, or is too long")
     return bytes(data[start:stop]).decode()
 
 
-def _find(data: Data, start: int, stop: int, wanted: int) -> tuple[int, int]:
+def _find(data: mmap.mmap, start: int, stop: int, wanted: int) -> tuple[int, int]:
     for number, first, last in _fields(data, start, stop):
         if number == wanted:
             return first, last
     raise LookupError(wanted)
 
 
-def _fields(data: Data, at: int, end: int) -> Iterator[Field]:
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[Field]:
     while at < end:
         key, at = _varint(data, at, end)
         number, kind = key >> 3, key & 7
@@ -179,7 +178,7 @@ def _fields(data: Data, at: int, end: int) -> Iterator[Field]:
             at += {1: 8, 5: 4}[kind]
 
 
-def _varint(data: Data, at: int, end: int) -> tuple[int, int]:
+def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= end:

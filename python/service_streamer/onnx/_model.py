@@ -10,6 +10,7 @@ from typing import Any
 
 from .._base.errors import OutputSizeMismatch
 from .._base.loadable import Loadable
+from .._base.messages import short, wrong_option
 from .._base.model_errors import without_frames
 from .._base.options import count, one_of
 from .._base.types import Collate, Items
@@ -25,6 +26,7 @@ from ._session import (
     SessionOptions,
     check_installed,
     check_providers,
+    check_session_options,
     make_session,
     memory_errors,
     names_of,
@@ -107,6 +109,9 @@ class OnnxModel(Loadable):
         one_of("collate", collate, ("stack", "pad"))
         if intra_op_threads is not None:
             count("intra_op_threads", intra_op_threads)
+        check_session_options(session_options, intra_op_threads)
+        if collate != "pad" and not (isinstance(pad_value, int) and pad_value == 0):
+            raise wrong_option(f'pad_value={short(pad_value)} is for collate="pad"')
         self._path = os.fspath(path)
         self._given = {
             "providers": providers,

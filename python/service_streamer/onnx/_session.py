@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .._base.messages import missing_package, text_of, wrong_option
+from .._base.messages import missing_package, short, text_of, wrong_option
 from ..torch import ModelFileError
 
 CPU = "CPUExecutionProvider"
@@ -37,11 +37,17 @@ def check_providers(given: str | Sequence[Provider] | None) -> list[Any]:
     """Return the execution providers of a session: names, and pairs of a name and options.
 
     Raises:
+        TypeError: it is something else.
         ValueError: the installed ONNX Runtime does not have one of them.
     """
     if given is None:
         return [CPU]
-    wanted = [given] if isinstance(given, str) else list(given)
+    wanted = [given] if isinstance(given, str) else given
+    if not isinstance(wanted, list | tuple) or not all(map(_is_provider, wanted)):
+        raise wrong_option(
+            f"providers must be a list of names and of pairs (name, dict), not {short(given)}",
+            TypeError,
+        )
     import onnxruntime as runtime
 
     there = runtime.get_available_providers()
@@ -54,6 +60,32 @@ def check_providers(given: str | Sequence[Provider] | None) -> list[Any]:
     if not wanted:
         raise wrong_option("providers must not be empty; None is the CPU")
     return [each if isinstance(each, str) else (each[0], dict(each[1])) for each in wanted]
+
+
+def _is_provider(given: Any) -> bool:
+    if isinstance(given, list | tuple) and len(given) == 2:
+        return isinstance(given[0], str) and isinstance(given[1], Mapping)
+    return isinstance(given, str)
+
+
+def check_session_options(given: Any, threads: int | None) -> None:
+    """Check what can be told without ONNX Runtime. `threads` is the option `intra_op_threads`.
+
+    Raises:
+        TypeError, ValueError: the options are something else, or give the threads again.
+    """
+    named = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+    if not (given is None or callable(given) or named):
+        raise wrong_option(
+            "session_options must be a dict, or a function that returns an "
+            f"onnxruntime.SessionOptions, not {short(given)}",
+            TypeError,
+        )
+    if named and threads is not None and "intra_op_num_threads" in given:
+        raise wrong_option(
+            f"intra_op_threads={threads} is given, and intra_op_num_threads in session_options, "
+            "too: leave one out"
+        )
 
 
 def names_of(providers: Sequence[Any]) -> list[Any]:

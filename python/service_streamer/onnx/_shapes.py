@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .._base.messages import short, wrong_option
 from ..torch import ModelFileError
@@ -28,7 +29,7 @@ def choose(
         ValueError: there is no such output.
     """
     known = {each.name: each for each in outputs}
-    if isinstance(names, str) or (names is not None and not (names and known.keys() >= set(names))):
+    if names is not None and not _are_some_of(known, names):
         raise wrong_option(
             f"outputs must be a list of some of {', '.join(known)}, not {short(names)}"
         )
@@ -52,6 +53,13 @@ def choose(
                 remedy += ", or convert a model of scikit-learn with options={'zipmap': False}"
             raise ModelFileError(path, f"has the output {each.name!r}, which {what}: {remedy}")
     return chosen
+
+
+def _are_some_of(known: Mapping[str, TensorInfo], names: Any) -> bool:
+    """Return True for a list of known names, each once."""
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        return False
+    return 0 < len(names) == len(known.keys() & set(names))
 
 
 def _is_constant(output: TensorInfo, rows: int | None) -> bool:

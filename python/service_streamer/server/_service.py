@@ -11,6 +11,7 @@ from .. import __version__
 from .._base import options as _options
 from .._base.errors import RequestTimeout
 from .._base.messages import text_of
+from .._base.model_errors import OutputRefused
 from ..hub import ModelHandle, ModelHub, ModelSpec, ModelStatus, UnknownModel, view_of
 from ._blocking import Blocking
 from ._counts import Counts
@@ -246,6 +247,8 @@ async def _of_native(outputs: Awaitable[Any]) -> Any:
     """Await the outputs of a native model, which refuses an item before it runs."""
     try:
         return await outputs
+    except OutputRefused:  # the fault of the model
+        raise
     except (TypeError, ValueError) as error:
         raise InvalidInput(text_of(error)) from error
 

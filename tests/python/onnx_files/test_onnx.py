@@ -1,6 +1,7 @@
 """`OnnxModel`: the outputs of many callers are those of ONNX Runtime for each item by itself."""
 
 import collections
+import functools
 import pickle
 
 import pytest
@@ -203,6 +204,17 @@ def test_a_model_in_a_managed_model_is_loaded_before_the_first_request(tmp_path)
     with Streamer(Managed, 8, mp_start_method="fork", model_init_args=[str(path)]) as streamer:
         streamer.wait_ready()
         assert streamer.stats().intra_op_threads == 1
+        assert streamer.predict([np.float32([1, 2, 3, 4])])[0].shape == (2,)
+
+
+def ask(model, items):
+    return model(items)
+
+
+def test_a_model_in_a_partial_is_loaded_with_its_streamer(tmp_path):
+    model = OnnxModel(onnx_models.tabular(tmp_path / "model.onnx"), intra_op_threads=1)
+    with ThreadedStreamer(functools.partial(ask, model), 8) as streamer:
+        assert model.intra_op_threads == 1
         assert streamer.predict([np.float32([1, 2, 3, 4])])[0].shape == (2,)
 
 

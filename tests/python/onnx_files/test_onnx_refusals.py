@@ -201,7 +201,13 @@ SETTINGS = [
         "pad_value must be a int64 for the input 'ids'",
     ),
     ({"collate": "pad", "pad_value": 1}, "pad_value=1 would pad all inputs.*{'ids': 1}"),
+    ({"pad_value": {"ids": 1}}, "pad_value={'ids': 1} is for collate=\"pad\""),
     ({"session_options": {"no_such": 1}}, "no_such=1 is no option"),
+    (
+        {"intra_op_threads": 2, "session_options": {"intra_op_num_threads": 3}},
+        "intra_op_threads=2 is given",
+    ),
+    *(({"outputs": outputs}, "outputs must be a list") for outputs in (5, [["y"]], ["pooled"] * 2)),
     ({"session_options": {"graph_optimization_level": "ORT_ENABLE_NONE"}}, "is no option"),
 ]
 
@@ -211,6 +217,20 @@ def test_a_wrong_setting_is_named_with_its_value(tmp_path, options, message):
     path = onnx_models.encoder(tmp_path / "model.onnx")
     with pytest.raises(ValueError, match=message):
         OnnxModel(path, **options).load()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("session_options", value) for value in (onnxruntime.SessionOptions(), [1], {1: 2})),
+        ("providers", ("CPUExecutionProvider", {})),
+        *(("providers", value) for value in (5, [5], [("CPUExecutionProvider", 5)])),
+    ],
+)
+def test_a_setting_of_another_type_is_named_with_its_value(tmp_path, option, value):
+    path = onnx_models.encoder(tmp_path / "model.onnx")
+    with pytest.raises(TypeError, match=f"{option} must be .*not "):
+        OnnxModel(path, **{option: value})
 
 
 def test_a_provider_that_did_not_start_is_an_error(tmp_path, monkeypatch):
@@ -320,10 +340,7 @@ def test_an_output_without_a_row_for_each_item_is_refused(tmp_path):
 
 
 def test_an_output_that_is_shorter_than_its_name_says_is_refused(tmp_path):
-    nodes = [node("Slice", "x start end axes", "y")]
-    constants = [constant("start", [1]), constant("end", [99]), constant("axes", [1])]
-    x, y = (value(name, FLOAT, "batch", "time") for name in "xy")
-    save(tmp_path / "model.onnx", nodes, [x], [y], constants)
+    onnx_models.shorter(tmp_path / "model.onnx")
     with pytest.raises(ValueError, match="dimension 1 of output 'y' has the size 1, but by its"):
         OnnxModel(tmp_path / "model.onnx", collate="pad")([[1.0, 2.0]])
 

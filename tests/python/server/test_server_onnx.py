@@ -98,6 +98,12 @@ def test_the_options_of_a_file_are_in_its_toml(served):
     assert answer.status == 500
 
 
+def test_an_output_that_does_not_fit_the_file_is_no_fault_of_the_client(served):
+    app = served(onnx_models.shorter, more='[onnx]\ncollate = "pad"\n')
+    answer = infer(app, x=("FP32", [1, 2], [1, 2]))
+    assert (answer.status, "output 'y' has the size 1" in answer.json["error"]) == (500, True)
+
+
 def test_a_damaged_file_is_reported_by_its_load(served):
     app = served(lambda path: path.write_bytes(b"no model"))
     assert told(app) == [[], []]

@@ -158,6 +158,14 @@ def pair_item():
     return floats(count), floats(count)
 
 
+def shorter(path):
+    """Returns less than the names of the file promise."""
+    nodes = [node("Slice", "x start end axes", "y")]
+    constants = [constant("start", [1]), constant("end", [99]), constant("axes", [1])]
+    x, y = (value(name, FLOAT, "batch", "time") for name in "xy")
+    return save(path, nodes, [x], [y], constants)
+
+
 PADDED = {"collate": "pad", "pad_value": {"ids": 1}}
 TABLE = {
     "tabular": (tabular, lambda: floats(4), {}, 0),
