@@ -1,9 +1,9 @@
 """OpenTelemetry traces and metrics; needs ``pip install "service-streamer-ng[otel]"``.
 
 Each request then has a span, a child of the caller's. Each batch has a span too, which is current
-while ``predict_function`` runs and has links to the requests. It is made where the model runs: in
-this process, in a worker process, or in a `RedisWorker`. No call is needed there, only a tracer
-provider.
+while an ordinary ``predict_function`` runs, and has links to the requests. It is made where the
+model runs: in this process, in a worker process, or in a `RedisWorker`. No call is needed there,
+only a tracer provider.
 """
 
 from __future__ import annotations
