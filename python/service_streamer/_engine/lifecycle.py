@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from .. import _core
 from .._base import cuda
+from .._base.messages import describe
 from .._waiting import callbacks, greenlets, tasks
 
 EXIT_WAIT = 4.0
@@ -163,8 +164,8 @@ def _logged() -> Iterator[None]:
     """Go on after an exception: what others have written must not keep the rest open."""
     try:
         yield
-    except Exception:
-        _logger.exception("a streamer could not be closed")
+    except Exception as error:
+        _logger.exception("a streamer could not be closed", extra={"error": describe(error)})
 
 
 def is_own(backend: Service) -> bool:

@@ -214,7 +214,7 @@ def test_a_worker_thread_killed_from_outside_leaves_no_caller_waiting(streamers,
     monkeypatch.setattr(threading, "excepthook", ended.append)
     streamer = streamers()
     streamer.predict([1])
-    (worker,) = [thread for thread in streamer._backend._threads if "worker" in thread._name]
+    (worker,) = streamer._backend._threads.values()
     kill = ctypes.pythonapi.PyThreadState_SetAsyncExc
     assert kill(ctypes.c_ulong(worker.ident), ctypes.py_object(SystemExit)) == 1
     futures = []
