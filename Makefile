@@ -8,8 +8,7 @@ JOBS ?= $(shell nproc)
 bin := $(VENV)/bin
 space := $(subst ,, )
 # A script such as bin/pip has the path of its Python: in a copy of this folder that is the Python of the original.
-pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt \
-	PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/python -m pip
+pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/python -m pip
 cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
 cpp_sources := $(shell find cpp tests -name '*.cc')
 cpp_headers := $(shell find cpp tests -name '*.h')
