@@ -76,8 +76,10 @@ def short(value: Any) -> str:
     cut = reprlib.Repr()
     cut.maxstring = cut.maxother = 60
     try:
+        if isinstance(value, int):
+            repr(value)  # raises for thousands of digits, where reprlib shows an address since 3.14
         text = cut.repr(value)
-    except Exception:  # an int of thousands of digits
+    except Exception:
         text = f"<{type(value).__name__}>"
     text = " ".join(map(str.strip, text.splitlines()))  # that of a frame has several
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."

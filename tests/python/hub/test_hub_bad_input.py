@@ -85,15 +85,17 @@ def test_what_is_no_folder_is_no_version(folder, hub):
 
 def test_a_version_that_cannot_be_read(folder, hub, monkeypatch):
     """The user of the tests may read everything."""
-    real = os.stat
 
-    def stat(path, *args, **options):
-        if str(path).startswith(str(folder.model / "2")):
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path, *args, **options)
+    def denied(real):
+        def read(path, *args, **options):
+            if str(path).startswith(str(folder.model / "2")):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *args, **options)
 
-    monkeypatch.setattr(os, "stat", stat)
-    monkeypatch.setattr(Path, "stat", stat)  # before Python 3.11 it has kept the real one
+        return read
+
+    for name in ("stat", "read_text"):
+        monkeypatch.setattr(Path, name, denied(getattr(Path, name)))
     folder.add(2)
     eventually(lambda: 2 in hub.status()["times"].versions)
     eventually(lambda: hub.status()["times"].versions[2].state == "failed")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
+import stat
 from pathlib import Path
 
 from ..._base.messages import describe
@@ -83,7 +85,7 @@ def _add(found: Found, path: Path, inside: Path) -> None:
                 _check_inside(entry, inside)
                 facts.append((str(entry), *_facts(entry)))
         found.stamps[int(path.name)] = hash(tuple(sorted(facts)))
-        if path.is_dir():
+        if _is_folder(path):
             found.versions[int(path.name)] = path
         elif os.path.lexists(path):
             found.errors.append(f"{path} is ignored: it is not a folder")
@@ -91,6 +93,20 @@ def _add(found: Found, path: Path, inside: Path) -> None:
         found.versions[int(path.name)] = path
     except (RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
         found.errors.append(f"{path} is ignored: {error}")
+
+
+def _is_folder(path: Path) -> bool:
+    """Return False if it is no folder, or a link to nothing. `Path.is_dir` is silent on all errors.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return False
+        raise
 
 
 def _facts(path: Path) -> tuple[int, ...]:
