@@ -5,6 +5,7 @@ import shutil
 import tempfile
 
 import pytest
+from making import made_by
 from waits import eventually
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -80,12 +81,4 @@ def browsers():
     pytest.importorskip("selenium")
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("no chromium and chromium-driver")
-    made = []
-
-    def start(**options):
-        made.append(Browser(**options))
-        return made[-1]
-
-    yield start
-    for browser in made:
-        browser.close()
+    yield from made_by(Browser)
