@@ -61,7 +61,7 @@ TEST_P(RandomQueueTest, BehavesAsAPlainList) {
   simulation::Random random(3);
   RequestQueue queue({.max_items = 30, .ageing = GetParam() == 0 ? Duration::max() : Duration(GetParam())});
   PlainQueue plain(30, GetParam());
-  for (int step = 0; step < 50'000; ++step) {
+  for (int step = 0; step < 20'000; ++step) {
     const int what = random.between(0, 9);
     if (what < 5) {
       const int size = random.between(1, random.uniform() < 0.9 ? 12 : 40);  // some are larger than the bound

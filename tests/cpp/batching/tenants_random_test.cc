@@ -131,7 +131,7 @@ TEST_F(RandomTenantsTest, BehaveAsPlainLists) {
   RequestQueue queue({.max_items = kMaxItems, .max_items_per_tenant = kMaxOfTenant}, shares);
   PlainTenants plain(shares);
   const std::vector<std::string> names{"", "a", "b", "c", "d", "e"};
-  for (int step = 0; step < 30'000; ++step) {
+  for (int step = 0; step < 8'000; ++step) {
     const int what = random.between(0, 9);
     if (what < 4) {
       const auto name = static_cast<std::size_t>(random.between(0, static_cast<int>(names.size()) - 1));
