@@ -1,4 +1,4 @@
-"""Which pages of the documentation fail. The pages themselves are what may be said before a snippet."""
+"""Which pages of the documentation fail. Those that are right are the pages themselves."""
 
 import pytest
 
