@@ -9,6 +9,7 @@
 """
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -210,6 +211,7 @@ FOLDERS = {
 }
 
 
+@functools.cache
 def arrows(folder):
     """The modules of a package, and the modules of it that each imports or names in its code."""
     files = {}
