@@ -84,8 +84,8 @@ def chromiums():
 
 
 @pytest.fixture
-def browsers(chromiums):
-    """Gives browsers, whose pages are left after the test."""
+def browsers(chromiums, web_servers):
+    """Gives browsers, whose pages are left before the servers end, which would wait for them."""
     pytest.importorskip("selenium")
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("no chromium and chromium-driver")
