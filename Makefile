@@ -109,6 +109,10 @@ test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python,
 	@$(MAKE) --no-print-directory test-python ARGS='-m "not endurance and not over_ray and (not over_redis or often)" $(ARGS)'
 	@$(MAKE) --no-print-directory test-ray ARGS='$(ARGS)'
 
+# Empty leaves out the tests of endurance.
+ENDURANCE ?= 1
+enduring := $(if $(ENDURANCE),, and not endurance)
+
 test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, the wheel; all endurance but that over Ray
 	@mkdir -p build; rm -f build/main-python.log; failed=; \
 	$(MAKE) -k all-cpp test-ray || failed=1; \
@@ -120,7 +124,7 @@ all-cpp: test-tsan test-asan test-wheel
 	@$(MAKE) test-cpp FOLDERS=simulation
 
 main-python:
-	@$(MAKE) -Onone test-python ARGS= >build/main-python.log 2>&1
+	@$(MAKE) -Onone test-python ARGS='-m "not over_redis and not over_ray$(enduring)"' >build/main-python.log 2>&1
 
 # What has changed since the branch left main.
 changed = $$($(bin)/python tests/tools/changed.py $(1))
@@ -168,8 +172,8 @@ fuzz: $(VENV)/.tools  ## the transport under libFuzzer for FUZZ_SECONDS; needs C
 
 pytest = $(bin)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# In continuous integration the stress test runs for a minute, on one Python.
-STRESS_SECONDS ?= $(if $(CI),60,4)
+# In continuous integration the stress tests run for longer, on one Python; at night for a minute.
+STRESS_SECONDS ?= $(if $(CI),15,4)
 
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(pytest) $(ARGS)
@@ -192,7 +196,7 @@ test-all-ray: $(VENV)/.installed  ## the same, and fifty kills: two minutes more
 	$(bin)/python -m pytest -m over_ray $(ARGS)
 
 test-redis: $(VENV)/.installed  ## the tests with a Redis server, and those of the other streamers over it
-	$(pytest) -m over_redis $(ARGS)
+	$(pytest) -m 'over_redis$(enduring)' $(ARGS)
 
 # Empty leaves torch out, and its tests are skipped. It is large, and users need none: so it has a
 # folder of its own beside the environment. The usual build brings CUDA's libraries along; where the

@@ -19,6 +19,7 @@ import threading
 import hypothesis
 import pytest
 from gpus import demand_gpu, sees_gpu
+from making import drop, made_by
 from ports import reserve_port
 from process_models import Journal, ProcessGate, echo
 from scripts import SUPPORT, run_python
@@ -197,16 +198,12 @@ def streamers(request, backend, leftovers):
 @pytest.fixture
 def process_streamers(leftovers):
     """Makes Streamers, for tests that are about processes, and closes them after the test."""
-    made = []
 
     def make(model=echo, batch_size=8, **kwargs):
         kwargs.setdefault("mp_start_method", "fork")
-        made.append(Streamer(model, batch_size, **kwargs))
-        return made[-1]
+        return Streamer(model, batch_size, **kwargs)
 
-    yield make
-    for streamer in made:
-        streamer.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)
 
 
 @pytest.fixture

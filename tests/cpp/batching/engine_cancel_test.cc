@@ -102,19 +102,6 @@ TEST(EngineCancel, BetweenPollAndCutLeavesTheWorkerWithoutABatch) {
   EXPECT_TRUE(next->answered()) << "the reservation of the empty batch must be released";
 }
 
-TEST(EngineCancel, OfOneRequestDoesNotAffectTheOthersOfItsBatch) {
-  Engine engine(kByFour);
-  const CallPtr first = submitted(engine, 1);
-  const CallPtr second = submitted(engine, 2);
-  const CallPtr third = submitted(engine, 1);
-  Batch batch = take(engine);
-  EXPECT_TRUE(abandon(engine, *second));
-  answer(engine, batch);
-  EXPECT_TRUE(first->answered());
-  EXPECT_TRUE(second->ended_as(Outcome::kCancelled));
-  EXPECT_TRUE(third->answered());
-}
-
 TEST(EngineCancel, ARequestInSeveralBatchesIsReleasedByTheLastBatch) {
   Engine engine(kByFour);
   const CallPtr large = submitted(engine, 8);

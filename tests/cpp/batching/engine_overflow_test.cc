@@ -91,33 +91,6 @@ TEST(EngineOverflow, RejectRefusesARequestThatDoesNotFitAndKeepsNoHold) {
   EXPECT_TRUE(small->answered());
 }
 
-TEST(EngineOverflow, ARequestLargerThanTheQueueIsAdmittedIfTheQueueIsEmpty) {
-  for (const EngineOptions& options : {kBlock, kReject}) {
-    Engine engine(options);
-    const CallPtr large = submitted(engine, 100);
-    const CallPtr small = make_call(1);
-    EXPECT_NE(submit(engine, small), Admission::kQueued);
-    serve_all(engine);
-    EXPECT_TRUE(large->answered());
-    EXPECT_EQ(small->answered(), small->accepted);
-  }
-}
-
-TEST(EngineOverflow, BlockAdmitsProducersStrictlyInOrder) {
-  Engine engine(kBlock);
-  const CallPtr first = submitted(engine, 4);
-  const CallPtr large = waiting(engine, 3);
-  const CallPtr small = waiting(engine, 1);
-  Batch batch = take(engine);
-  EXPECT_EQ(engine.stats().waiting_requests, 2) << "the small request must not overtake";
-  answer(engine, batch);
-  batch = take(engine);
-  EXPECT_EQ(engine.stats().waiting_requests, 0);
-  answer(engine, batch);
-  serve_all(engine);
-  EXPECT_TRUE(large->answered() && small->answered());
-}
-
 TEST(EngineOverflow, ALargeRequestOfALowPriorityDelaysAHighOneByABatch) {
   for (const EngineOptions& options : {kBlock, kReject}) {
     Engine engine(options);
@@ -131,23 +104,6 @@ TEST(EngineOverflow, ALargeRequestOfALowPriorityDelaysAHighOneByABatch) {
     serve_all(engine);
     EXPECT_TRUE(bulk->answered());
   }
-}
-
-TEST(EngineOverflow, ManyRequestsOfALowPriorityDelayAHighOneByABatch) {
-  EngineOptions options = kReject;
-  options.max_queue = 200'000;
-  Engine engine(options);
-  std::vector<CallPtr> bulk;
-  for (int i = 0; i < 100'000 / kStressShare; ++i) bulk.push_back(submitted(engine, 1, {.priority = -1}));
-  for (int i = 0; i < 10; ++i) {
-    Batch running = take(engine);
-    const CallPtr interactive = submitted(engine, 1);
-    answer(engine, running);
-    Batch next = take(engine);
-    EXPECT_EQ(next.ranges[0].request, interactive.get());
-    answer(engine, next);
-  }
-  close(engine, false);
 }
 
 TEST(EngineOverflow, WaitForRoomReturnsAtOnceIfTheRequestWasAdmitted) {

@@ -71,18 +71,6 @@ TEST(EngineShare, ARequestIsSpreadOverIdleWorkers) {
   EXPECT_TRUE(call->answered());
 }
 
-TEST(EngineShare, AFullBatchIsTakenWhole) {
-  Engine engine(EngineOptions{.batch_size = 64});
-  teach(engine);
-  const CallPtr call = submitted(engine, 100);
-  Batch batch = take(engine);
-  EXPECT_EQ(batch.items, 64U);
-  EXPECT_EQ(batch.reason, CloseReason::kFull);
-  answer(engine, batch);
-  EXPECT_TRUE(serves(engine, call));
-  EXPECT_TRUE(call->answered());
-}
-
 std::vector<CallPtr> submitted_with_key(Engine& engine, int calls, std::uint64_t key, TimePoint deadline) {
   std::vector<CallPtr> all;
   for (int i = 0; i < calls; ++i) {

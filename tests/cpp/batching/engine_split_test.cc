@@ -154,22 +154,6 @@ TEST(EngineSplit, JoinUndoesASplit) {
   });
 }
 
-TEST(EngineSplit, FailsOnlyTheGuiltyRequest) {
-  for (std::size_t guilty = 0; guilty < 5; ++guilty) {
-    Scene scene({1, 2, 1, 3, 1});
-    std::vector<Batch> pieces;
-    pieces_of(scene.engine, scene.batch, false, pieces);
-    ASSERT_EQ(pieces.size(), 5U);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      i == guilty ? give_back(scene.engine, pieces[i], Outcome::kFailed) : answer(scene.engine, pieces[i]);
-    }
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      EXPECT_TRUE(i == guilty ? scene.calls[i]->ended_as(Outcome::kFailed) : scene.calls[i]->answered());
-      EXPECT_TRUE(scene.calls[i]->released());
-    }
-  }
-}
-
 TEST(EngineSplit, ARequestThatIsCutHasAHoldForEachPiece) {
   Scene scene({4});
   Batch first = split(scene.engine, scene.batch, middle_of(scene.batch.ranges));
@@ -208,17 +192,6 @@ TEST(EngineSplit, APieceDropsRequestsThatEndedOrExpiredBeforeItRuns) {
   EXPECT_TRUE(scene.calls[3]->released());
   EXPECT_EQ(scene.engine.stats().running_items, 0U);
   EXPECT_EQ(scene.engine.stats().running_batches, 0);
-}
-
-TEST(EngineSplit, APieceWithoutEndedRequestsDropsNothing) {
-  Scene scene({2, 2});
-  Batch first = split(scene.engine, scene.batch, between_requests(scene.batch, 1));
-  for (Batch* half : {&first, &scene.batch}) {
-    EXPECT_TRUE(drop_ended(scene.engine, *half));
-    EXPECT_EQ(half->items, 2U);
-    answer(scene.engine, *half);
-  }
-  EXPECT_TRUE(scene.calls[0]->answered() && scene.calls[1]->answered());
 }
 
 TEST(EngineSplit, CountsTheBatchOnceAndTheRequestsThatItsPiecesAnswered) {

@@ -76,30 +76,6 @@ TEST(EngineTenants, OnlyTenantsWithAShareOfTheirOwnAreCountedByName) {
   EXPECT_TRUE(names(Engine(kGreedy).stats()).empty());
 }
 
-TEST(EngineTenants, AFullBatchIsDividedByTheShares) {
-  Engine engine(kGreedy, {.named = {{"large", 3}}, .others = 1});
-  std::vector<CallPtr> calls;
-  for (int i = 0; i < 200; ++i) {
-    calls.push_back(submitted_by("small", engine));
-    calls.push_back(submitted_by("large", engine));
-  }
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(served(engine), (Counts{{"large", 48}, {"small", 16}}));
-  serve_all(engine);
-}
-
-TEST(EngineTenants, ThousandsOfCancelledRequestsCostATenantNothing) {
-  Engine engine(kGreedy);
-  std::vector<CallPtr> calls;
-  for (int i = 0; i < 5000; ++i) calls.push_back(submitted_by("one", engine));
-  for (const CallPtr& call : calls) EXPECT_TRUE(cancel(engine, *call));
-  for (int i = 0; i < 100; ++i) {
-    calls.push_back(submitted_by("two", engine));
-    calls.push_back(submitted_by("one", engine));
-  }
-  EXPECT_EQ(served(engine), (Counts{{"one", 32}, {"two", 32}}));
-  serve_all(engine);
-}
-
 TEST(EngineTenants, ATenantThatIsFullIsRefusedAndLearnsWhenToTryAgain) {
   EngineOptions options = kGreedy;
   options.max_queue_per_tenant = 64;
@@ -115,21 +91,6 @@ TEST(EngineTenants, ATenantThatIsFullIsRefusedAndLearnsWhenToTryAgain) {
   EXPECT_LT(engine.retry_after(*call_of_tenant("three")), engine.retry_after(*refused));
   EXPECT_EQ(engine.stats().counters.rejected, 1U);
   serve_all(engine);
-}
-
-TEST(EngineTenants, ATenantThatIsFullWaitsAndDoesNotHoldUpOthers) {
-  EngineOptions options = kGreedy;
-  options.max_queue_per_tenant = 64;
-  Engine engine(options);
-  const CallPtr first = submitted_by("one", engine, 63);
-  const CallPtr waiting = call_of_tenant("one", 64);
-  EXPECT_EQ(submit(engine, waiting), Admission::kWaiting);
-  const CallPtr other = submitted_by("two", engine);
-  Batch batch = take(engine);
-  answer(engine, batch);
-  EXPECT_TRUE(other->answered());
-  serve_all(engine);
-  EXPECT_TRUE(waiting->answered());
 }
 
 TEST(EngineTenants, KnowsTheTenantsThatHaveAShare) {

@@ -28,13 +28,6 @@ std::uint64_t closed_by(const Engine& engine, CloseReason reason) {
   return engine.stats().counters.close_reasons[static_cast<std::size_t>(reason)];
 }
 
-TEST(Engine, HasNoBatchAtFirst) {
-  Engine engine({});
-  CloseReason reason{};
-  EXPECT_EQ(engine.poll(reason), Ready::kNotYet);
-  EXPECT_FALSE(engine.closed());
-}
-
 TEST(Engine, AnswersARequest) {
   Engine engine({});
   const CallPtr call = submitted(engine, 3);
@@ -46,17 +39,6 @@ TEST(Engine, AnswersARequest) {
   EXPECT_TRUE(call->answered());
   EXPECT_TRUE(call->released());
   EXPECT_TRUE(batch.ranges.empty()) << "a batch that was given back is empty";
-}
-
-TEST(Engine, ServesFirstInFirstOutWithinAPriority) {
-  Engine engine(kGreedyByFour);
-  const CallPtr low = submitted(engine, 1, {.priority = -1});
-  const CallPtr first = submitted(engine, 1);
-  const CallPtr second = submitted(engine, 1);
-  const CallPtr high = submitted(engine, 1, {.priority = 2});
-  Batch batch = take(engine);
-  EXPECT_EQ(requests_of(batch), (std::vector<Request*>{high.get(), first.get(), second.get(), low.get()}));
-  answer(engine, batch);
 }
 
 TEST(Engine, ARequestOfAPriorityAboveZeroDoesNotWaitForOthers) {

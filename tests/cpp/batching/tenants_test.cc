@@ -1,4 +1,4 @@
-// Fair shares of tenants: which request goes first, and which ones wait for room.
+// Fair shares of tenants. Bounds and the waiting room are compared with plain lists in tenants_random_test.cc.
 
 #include "service_streamer/batching/tenants.h"
 
@@ -20,20 +20,11 @@ using Counts = std::map<std::string, std::size_t, std::less<>>;
 
 class TenantsTest : public testing::Test, protected Requests {
  protected:
-  explicit TenantsTest(const RequestQueue::Options& options = {.max_items = 1'000'000}) : queue(options, shares) {}
-
   int next_arrival() { return ++clock_; }
 
   Request& pushed(const std::string& tenant, std::uint32_t size = 1, int priority = 0) {
     Request& request = make_of(tenant, size, priority, ++clock_);
     queue.push(request);
-    return request;
-  }
-
-  Request& waiting(const std::string& tenant, std::uint32_t size = 1) {
-    Request& request = make_of(tenant, size, 0, ++clock_);
-    EXPECT_FALSE(queue.has_room(request));
-    queue.push_waiting(request);
     return request;
   }
 
@@ -53,67 +44,15 @@ class TenantsTest : public testing::Test, protected Requests {
   }
 
   const TenantShares shares{.named = {{"triple", 3}, {"half", 0.5}}, .others = 1};
-  RequestQueue queue;
+  RequestQueue queue{{.max_items = 1'000'000}, shares};
 
  private:
   int clock_ = 0;
 };
 
-TEST_F(TenantsTest, TheFirstRequestOfATenantGoesBeforeTheBacklogOfAnother) {
-  Request& first = pushed("bulk", 100);
-  flood("bulk", 10);
-  Request& other = pushed("other");
-  EXPECT_EQ(take(queue, 1).request, &other) << "of tenants that have got the same, the one with fewer items";
-  Request& next = pushed("other");
-  EXPECT_EQ(take(queue, 100).request, &first);
-  EXPECT_EQ(take(queue, 1).request, &next);
-}
-
-TEST_F(TenantsTest, RequestsWithoutATenantAreOfACommonOne) {
-  flood("", 10);
-  take(queue, 1);
-  Request& other = pushed("other");
-  EXPECT_EQ(&queue.front(), &other);
-  EXPECT_EQ(next(8), (Counts{{"", 7}, {"other", 1}}));
-}
-
 TEST_F(TenantsTest, ABacklogIsDividedByTheShares) {
   for (const char* tenant : {"one", "triple", "half"}) flood(tenant, 200);
   EXPECT_EQ(next(90), (Counts{{"one", 20}, {"triple", 60}, {"half", 10}}));
-}
-
-TEST_F(TenantsTest, ItemsCountAndNotRequests) {
-  flood("large", 10, 30);
-  flood("small", 300);
-  const Counts counts = next(300);
-  EXPECT_NEAR(static_cast<double>(counts.at("large")), 150, 30) << "30: a request is taken as a whole if there is room";
-}
-
-TEST_F(TenantsTest, AnIdleTenantSavesNothingUp) {
-  flood("one", 500);
-  flood("two", 1);
-  next(400);
-  flood("two", 500);
-  const Counts counts = next(100);
-  EXPECT_NEAR(static_cast<double>(counts.at("two")), 50, 1);
-}
-
-TEST_F(TenantsTest, ATenantThatIsAheadStaysAheadWhileItIsIdle) {
-  flood("one", 100);
-  pushed("two", 50);
-  next(60);
-  flood("two", 100);
-  EXPECT_EQ(next(40).at("one"), 40U) << "it has got 10 until now, and the other one 50";
-  EXPECT_EQ(next(10), (Counts{{"one", 5}, {"two", 5}}));
-}
-
-TEST_F(TenantsTest, RequestsThatLeaveCostTheTenantNothing) {
-  std::vector<Request*> cancelled;
-  for (int i = 0; i < 100; ++i) cancelled.push_back(&pushed("one"));
-  flood("one", 100);
-  flood("two", 100);
-  for (Request* request : cancelled) queue.remove(*request);
-  EXPECT_EQ(next(20), (Counts{{"one", 10}, {"two", 10}}));
 }
 
 TEST_F(TenantsTest, ARequestThatIsTakenBackCostsTheTenantNothing) {
@@ -126,43 +65,25 @@ TEST_F(TenantsTest, ARequestThatIsTakenBackCostsTheTenantNothing) {
   EXPECT_EQ(next(20), (Counts{{"one", 10}, {"two", 10}}));
 }
 
-TEST_F(TenantsTest, EachPriorityHasSharesOfItsOwn) {
-  flood("one", 100);
-  next(50);
-  Request& high = pushed("one", 1, 1);
-  pushed("two", 1, 0);
-  EXPECT_EQ(&queue.front(), &high);
-}
-
-TEST_F(TenantsTest, IdleTenantsAreForgotten) {
-  Tenants tenants(shares);
-  flood("one", 1);
-  for (int i = 0; i < 100'000; ++i) {
-    Request& request = make_of("name " + std::to_string(i), 1);
-    tenants.prepare(request);
-    tenants.add(request);
-    request.phase = Request::Phase::kQueued;
-    tenants.charge(request, 1, true);
-    tenants.remove(request);
+TEST_F(TenantsTest, IdleTenantsAreForgottenAndOfThoseThatAreAheadAllButSome) {
+  for (const bool ahead : {false, true}) {
+    Tenants tenants(shares);
+    Request& stays = make(1);  // so the others are ahead
+    if (ahead) {
+      tenants.prepare(stays);
+      tenants.add(stays);
+    }
+    for (int i = 0; i < 100'000; ++i) {
+      Request& request = make_of("name " + std::to_string(i), 1);
+      tenants.prepare(request);
+      tenants.add(request);
+      request.phase = Request::Phase::kQueued;
+      tenants.charge(request, 1, true);
+      tenants.remove(request);
+    }
+    EXPECT_LE(tenants.remembered(), ahead ? 3000U : 64U);
+    EXPECT_EQ(tenants.empty(), !ahead);
   }
-  EXPECT_TRUE(tenants.empty());
-  EXPECT_LE(tenants.remembered(), 64U);
-}
-
-TEST_F(TenantsTest, AlsoThoseThatAreAheadIfTheyAreMany) {
-  Tenants tenants(shares);
-  Request& stays = make(1);
-  tenants.prepare(stays);
-  tenants.add(stays);
-  for (int i = 0; i < 100'000; ++i) {
-    Request& request = make_of("name " + std::to_string(i), 1);
-    tenants.prepare(request);
-    tenants.add(request);
-    request.phase = Request::Phase::kQueued;
-    tenants.charge(request, 1, true);
-    tenants.remove(request);
-  }
-  EXPECT_LE(tenants.remembered(), 3000U);
 }
 
 TEST_F(TenantsTest, CountsWhatGoesBeforeANewRequest) {
@@ -182,55 +103,6 @@ TEST_F(TenantsTest, TheLargestAreNamed) {
   EXPECT_EQ(queue.largest_tenants(2), (std::map<std::string, std::uint64_t>{{"t3", 7}, {"t5", 5}}));
   EXPECT_EQ(queue.largest_tenants(20).size(), 5U);
 }
-
-// --- the bound of a tenant ---
-
-class BoundedTenantsTest : public TenantsTest {
- protected:
-  BoundedTenantsTest() : TenantsTest({.max_items = 10, .max_items_per_tenant = 4}) {}
-};
-
-TEST_F(BoundedTenantsTest, ATenantHasRoomUpToItsBound) {
-  flood("one", 3);
-  EXPECT_TRUE(queue.has_room(make_of("one", 1)));
-  EXPECT_FALSE(queue.has_room(make_of("one", 2)));
-  EXPECT_FALSE(queue.tenant_has_room(make_of("one", 2)));
-  EXPECT_TRUE(queue.has_room(make_of("two", 4)));
-  EXPECT_TRUE(queue.has_room(make_of("three", 7))) << "it has nothing in the queue";
-  EXPECT_FALSE(queue.has_room(make_of("three", 8))) << "the bound of all items";
-  EXPECT_TRUE(queue.tenant_has_room(make_of("three", 8)));
-  EXPECT_TRUE(queue.has_room(make_of("one", 4, 1))) << "lower priorities do not count";
-  EXPECT_TRUE(queue.has_room(make(4))) << "the common tenant has the same bound";
-  EXPECT_FALSE(queue.has_room(make_of("one", 2, -1))) << "higher priorities count";
-}
-
-TEST_F(BoundedTenantsTest, ATenantThatIsFullDoesNotHoldUpOthers) {
-  flood("one", 4);
-  Request& kept_out = waiting("one", 4);
-  Request& small = waiting("one", 1);
-  EXPECT_EQ(queue.admit(), nullptr);
-  EXPECT_TRUE(queue.has_room(make_of("two", 4)));
-  flood("two", 4);
-  take(queue, 1);
-  EXPECT_EQ(queue.admit(), nullptr) << "the small request must not overtake that of its own tenant";
-  EXPECT_EQ(next(7).size(), 2U);
-  EXPECT_EQ(queue.admit(), &kept_out);
-  EXPECT_EQ(queue.admit(), nullptr);
-  take(queue, 1);
-  EXPECT_EQ(queue.admit(), &small);
-}
-
-TEST_F(BoundedTenantsTest, TheWaitingRoomIsFair) {
-  for (const char* tenant : {"one", "two", ""}) flood(tenant, 3);
-  waiting("three", 2);
-  waiting("four", 2);
-  next(3);
-  std::vector<std::string> admitted;
-  while (const Request* request = queue.admit()) admitted.emplace_back(request->tenant());
-  EXPECT_EQ(admitted, (std::vector<std::string>{"three", "four"}));
-}
-
-// --- keys ---
 
 TEST_F(TenantsTest, ABatchOfOneKeyIsFairToo) {
   const auto with_key = [this](const std::string& tenant, std::uint64_t key) -> Request& {

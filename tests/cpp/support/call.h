@@ -198,11 +198,11 @@ inline void give_back(Engine& engine, Batch& batch, Outcome outcome) {
   let_go(released);
 }
 
-// To be called before a part of a batch runs again. False: nothing is left, and the batch was given back.
-inline bool drop_ended(Engine& engine, Batch& batch) {
+// Has some requests of a batch taken out of it. False: nothing is left, and the batch was given back.
+inline bool without(Engine& engine, Batch& batch, void (Engine::*take_out)(Batch&, EndedRequests&, ReleasedRequests&)) {
   EndedRequests ended;
   ReleasedRequests released;
-  engine.drop_ended(batch, ended, released);
+  (engine.*take_out)(batch, ended, released);
   std::erase_if(batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
   publish(ended);
   let_go(released);
@@ -211,17 +211,13 @@ inline bool drop_ended(Engine& engine, Batch& batch) {
   return false;
 }
 
-// False: nothing is left, and the batch was given back.
+// To be called before a part of a batch runs again.
+inline bool drop_ended(Engine& engine, Batch& batch) {
+  return without(engine, batch, &Engine::drop_ended);
+}
+
 inline bool postpone(Engine& engine, Batch& batch) {
-  EndedRequests ended;
-  ReleasedRequests released;
-  engine.postpone(batch, ended, released);
-  std::erase_if(batch.ranges, [](const RequestRange& range) { return range.request == nullptr; });
-  publish(ended);
-  let_go(released);
-  if (!batch.ranges.empty()) return true;
-  give_back(engine, batch, Outcome::kAnswered);
-  return false;
+  return without(engine, batch, &Engine::postpone);
 }
 
 // Runs the model of these tests, and completes the batch.

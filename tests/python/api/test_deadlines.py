@@ -82,14 +82,6 @@ def test_a_running_request_ends_at_its_deadline_without_a_waiter(streamers, gate
         futures[first].result()
 
 
-def test_a_deadline_before_those_that_are_watched_already_is_kept(held):
-    streamer = held()
-    later = streamer.submit([1], timeout=LONG)
-    sooner = streamer.submit([2], timeout=SOON)
-    assert isinstance(sooner.exception(LATE), RequestTimeout)
-    assert not later.done()
-
-
 @pytest.mark.outside
 def test_expired_requests_never_reach_the_model(held, gate):
     streamer = held()
@@ -129,14 +121,6 @@ def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers, gate
     gate.open()
     assert streamer.predict(["next"]) == ["nextnext"]
     assert gate.batches == [[0, 1], ["next"]]
-
-
-def test_a_generous_deadline_does_not_disturb(streamers, threads):
-    streamer = streamers()
-    for i in range(8):
-        threads.run(lambda i=i: [streamer.predict([i], timeout=LONG) for _ in range(50)])
-    assert threads.join() == [[[2 * i]] * 50 for i in range(8)]
-    assert streamer.stats().expired == 0
 
 
 @pytest.mark.not_redis

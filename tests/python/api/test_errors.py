@@ -82,10 +82,6 @@ class Managed(ManagedModel):
     pass
 
 
-async def async_predict(batch):
-    return batch
-
-
 @pytest.mark.parametrize("kind", [ThreadedStreamer, Streamer])
 @pytest.mark.parametrize(
     ("function", "message"),
@@ -100,16 +96,6 @@ async def async_predict(batch):
 def test_a_model_that_cannot_be_called_is_refused(kind, function, message):
     with pytest.raises(TypeError, match=message):
         kind(function, 8)
-
-
-def test_an_async_model_is_for_threads():
-    with pytest.raises(TypeError, match="async"):
-        Streamer(async_predict, 8)
-
-
-def test_a_class_is_refused_where_nothing_would_make_an_instance():
-    with pytest.raises(TypeError, match="class Managed"):
-        ThreadedStreamer(Managed, 8)
 
 
 @pytest.mark.parametrize("function", [double, functools.partial(double), HasPredict().predict])
@@ -160,11 +146,6 @@ def test_a_tensor_is_a_batch(streamers, torch):
     assert [output.tolist() for output in outputs] == [[2.0] * 4] * 3
     with pytest.raises(TypeError, match=r"got the Tensor tensor\(1\.\): did you mean \[tensor"):
         streamers().predict(torch.tensor(1.0))
-
-
-def test_a_string_is_refused_with_a_hint(streamers):
-    with pytest.raises(TypeError, match=re.escape("['Happy birthday to [MASK].']")):
-        streamers().predict("Happy birthday to [MASK].")
 
 
 @pytest.mark.parametrize("method", ["predict", "submit"])

@@ -1,11 +1,9 @@
 """The options ``key`` and ``weight``: which items share a batch."""
 
-import concurrent.futures
 import operator
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 from process_models import ProcessGate
@@ -218,26 +216,6 @@ def test_clients_share_batches_by_key(tmp_path, leftovers):
             for future in (first, *futures):
                 future.result(LONG)
         assert streamer.stats().batch_sizes == {1: 1, 2: 2}
-
-
-@pytest.mark.not_redis
-def test_a_rare_key_is_served_while_a_common_one_never_stops(streamers):
-    streamer = streamers(lambda batch: batch, 4, key=operator.index)
-    stop = threading.Event()
-
-    def common():
-        while not stop.is_set():
-            streamer.predict([0, 0, 0, 0])
-
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        callers = [pool.submit(common) for _ in range(3)]
-        try:
-            for _ in range(20):
-                assert streamer.predict([1], timeout=LONG) == [1]
-        finally:
-            stop.set()
-        for caller in callers:
-            caller.result(LONG)
 
 
 def test_a_forked_child_groups_as_its_parent(leftovers):

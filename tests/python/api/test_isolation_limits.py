@@ -19,13 +19,6 @@ def test_a_batch_too_large_for_the_memory_is_answered_in_parts(held, gate, journ
     assert len(journal.all()) <= bound(30)
 
 
-def test_a_single_request_too_large_for_the_memory_is_answered_in_parts(held, gate, journal):
-    model = Limited(journal, 16)
-    (future,) = one_batch(held, gate, model, [list(range(64))])
-    assert future.result() == list(range(64))
-    assert len(journal.all()) <= bound(64)
-
-
 @pytest.mark.in_process
 @pytest.mark.parametrize("drain", [True, False])
 def test_what_is_left_runs_after_everything_else_or_is_closed(held, gate, drain):

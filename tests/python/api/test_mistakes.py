@@ -2,10 +2,12 @@
 
 import asyncio
 import functools
+import pickle
 import threading
 import types
 
 import pytest
+from step_models import Countdown
 from thread_models import double
 from told import told
 
@@ -41,6 +43,11 @@ def asks_itself(batch):
 
 
 asking = ThreadedStreamer(asks_itself, 8)
+
+
+class Loaded(ManagedModel):
+    def predict(self, batch):
+        return batch
 
 
 def after_its_block(use):
@@ -173,6 +180,32 @@ MISTAKES = [
         "predict_function must be callable, not the SimpleNamespace namespace(predict=<function "
         "double at ADDRESS>): pass its predict method",
         "a-model-that-cannot-be-called",
+    ),
+    (
+        lambda: ThreadedStreamer(Loaded, 8),
+        TypeError,
+        "predict_function must be a function, not the class Loaded: create and initialise a "
+        "model and pass its predict method, or use Streamer, whose workers do that",
+        "a-model-that-cannot-be-called",
+    ),
+    (
+        lambda: Streamer(Countdown(), 8),
+        TypeError,
+        "worker processes load a StepModel themselves: pass the class Countdown, not an instance",
+        "a-model-that-cannot-be-called",
+    ),
+    (
+        lambda: pickle.dumps(ThreadedStreamer(double, 8)),
+        TypeError,
+        "a ThreadedStreamer cannot be pickled: create one in each process, or create one "
+        "before forking",
+        "a-streamer-that-is-pickled",
+    ),
+    (
+        lambda: pickle.dumps(ModelHub({})),
+        TypeError,
+        "a ModelHub cannot be pickled: create one in each process",
+        "a-streamer-that-is-pickled",
     ),
     *(
         (make, TypeError, text, "an-option-of-another-streamer")
@@ -356,3 +389,21 @@ def test_a_model_that_cannot_be_looked_through_is_reported_without_the_path():
     pytest.importorskip("cloudpickle")
     with pytest.raises(SerializationError, match=r"Net\.predict cannot be sent .* process \("):
         Streamer(Raising().predict, 8)
+
+
+class Service:
+    def __init__(self, streamer):
+        self.streamer = streamer
+
+    def predict(self, batch):
+        return self.streamer.predict(batch)
+
+
+def test_a_model_that_has_a_streamer_is_reported_with_one_address():
+    pytest.importorskip("cloudpickle")
+    with ThreadedStreamer(double, 8) as streamer, pytest.raises(SerializationError) as raised:
+        Streamer(Service(streamer).predict, 8)
+    message, _, page = str(raised.value).rpartition("\n")
+    assert page == told("", "a-model-that-does-not-pickle").strip()
+    assert "\n" not in message
+    assert "(TypeError: a ThreadedStreamer cannot be pickled: create one in each" in message

@@ -1,6 +1,6 @@
 """Requests and streams of all kinds at a time, while workers are killed: see mixed.py.
 
-Runs for some seconds; SERVICE_STREAMER_STRESS_SECONDS=60 in continuous integration.
+Runs for some seconds, or as long as SERVICE_STREAMER_STRESS_SECONDS says.
 """
 
 import os

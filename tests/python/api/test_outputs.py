@@ -1,7 +1,6 @@
 """What a model may return, and what its callers then get."""
 
 import sys
-import threading
 import time
 import types
 
@@ -22,22 +21,8 @@ def cut(held, gate, predict, requests, **settings):
     return [future.result(LONG) for future in futures]
 
 
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_lists_and_tuples_become_lists_of_outputs(held, gate, kind):
-    results = cut(held, gate, kind, [[1, 2], [3]])
-    assert results == [[1, 2], [3]]
-    assert {type(result) for result in results} == {list}
-
-
 def test_any_sequence_will_do(held, gate):
     assert cut(held, gate, Indexed, [[1, 2], [3]]) == [[1, 2], [3]]
-
-
-@pytest.mark.parametrize("kind", [list, tuple])
-@pytest.mark.not_redis
-def test_batch_output_gives_slices_of_the_sequence(held, gate, kind):
-    results = cut(held, gate, kind, [[1, 2], [3]], output="batch")
-    assert results == [kind([1, 2]), kind([3])]
 
 
 class Arrays:
@@ -60,12 +45,6 @@ class Arrays:
         assert (first.tolist(), second.tolist()) == ([[1, 1, 1], [2, 2, 2]], [[3, 3, 3]])
         if backend == "threads":
             assert self.memory_of(first) == self.memory_of(second)
-
-    @pytest.mark.parametrize("output", ["items", "batch"])
-    def test_an_oversized_request_is_joined(self, streamers, output):
-        result = streamers(self.rows, batch_size=4, output=output).predict(range(10))
-        assert type(result) is (self.Array if output == "batch" else list)
-        assert [row.tolist() for row in result] == [[i, i, i] for i in range(10)]
 
 
 class TestNumpy(Arrays):
@@ -94,28 +73,6 @@ class TestTorch(Arrays):
 
     def memory_of(self, tensor):
         return tensor.untyped_storage().data_ptr()
-
-
-@pytest.mark.parametrize("kind", [list, tuple])
-def test_an_oversized_request_with_batch_output_is_joined(streamers, kind):
-    result = streamers(kind, batch_size=4, output="batch").predict(range(10))
-    assert list(result) == list(range(10))
-
-
-def test_requests_of_all_sizes_get_their_own_outputs(streamers, threads):
-    streamer = streamers(lambda batch: [str(item) for item in batch], batch_size=7)
-    barrier = threading.Barrier(6)
-
-    def client(k):
-        barrier.wait(LONG)
-        for n in range(30):
-            items = [(k, n, i) for i in range(n)]
-            assert streamer.predict(items) == [str(item) for item in items]
-        return True
-
-    for k in range(6):
-        threads.run(client, k)
-    assert threads.join() == [True] * 6
 
 
 class Rows(list):

@@ -5,7 +5,6 @@ import pickle
 import time
 
 import pytest
-from thread_models import double
 from waits import LONG, eventually
 
 
@@ -96,17 +95,6 @@ def test_every_streamer_has_an_engine_of_its_own_and_an_age(streamers):
     assert before.engine_id == after.engine_id != other.engine_id
     assert 0 < before.uptime < after.uptime
     assert before.worker_restarts == 0
-
-
-@pytest.mark.not_redis
-def test_the_histogram_of_a_real_run_adds_up(streamers, threads):
-    streamer = streamers(double, batch_size=4)
-    for i in range(8):
-        threads.run(lambda i=i: [streamer.predict([i]) for _ in range(50)])
-    threads.join()
-    stats = streamer.stats()
-    assert sum(size * n for size, n in stats.batch_sizes.items()) == stats.items == 400
-    assert sum(stats.batch_sizes.values()) == sum(stats.close_reasons.values()) == stats.batches
 
 
 # ------------------------------------------------------------- of worker processes

@@ -1,6 +1,6 @@
 """Every accepted request ends exactly once, whatever many threads do to the streamer at a time.
 
-Runs for a few seconds; SERVICE_STREAMER_STRESS_SECONDS=60 in continuous integration.
+Runs for a few seconds, or as long as SERVICE_STREAMER_STRESS_SECONDS says.
 """
 
 import os

@@ -19,19 +19,6 @@ def tenants_in(batch):
     return [item.split("-")[0] for item in batch]
 
 
-@pytest.mark.not_redis
-def test_a_caller_is_in_the_next_batch_beside_a_flood(held, gate):
-    streamer = held(batch_size=8, max_queue=200_000)
-    for i in range(1000):
-        streamer.submit([f"flood-{i}"] * 100, tenant="flood")
-    others = [streamer.submit([f"{name}-0"], tenant=name) for name in ("one", "two", "three")]
-    others.append(streamer.submit(["common-0"]))
-    gate.open()
-    for future in others:
-        future.result(LONG)
-    assert {"one", "two", "three", "common"} <= set(tenants_in(gate.batches[1]))
-
-
 def test_the_items_of_a_batch_are_divided_by_the_shares(held, gate):
     streamer = held(batch_size=8, tenants={"large": 3, "*": 1})
     requests = [f"{name}-{i}" for i in range(8) for name in ("small", "large")]
@@ -41,17 +28,6 @@ def test_the_items_of_a_batch_are_divided_by_the_shares(held, gate):
         future.result(LONG)
     if len(gate.batches[1]) == 8:  # a Redis worker fetches only a part at once
         assert sorted(tenants_in(gate.batches[1])) == ["large"] * 6 + ["small"] * 2
-
-
-@pytest.mark.not_redis
-def test_a_priority_goes_before_the_shares(held, gate):
-    streamer = held(batch_size=2)
-    low = streamer.submit(["one"], tenant="one")
-    high = [streamer.submit([i], tenant="two", priority=1) for i in range(2)]
-    gate.open()
-    for future in (low, *high):
-        future.result(LONG)
-    assert gate.batches[1:] == [[0, 1], ["one"]]
 
 
 @pytest.mark.not_redis
@@ -79,19 +55,6 @@ def test_stats_and_explain_name_the_tenants_that_have_most_in_the_queue(held, ga
     line = "part of the queue full (max_queue_per_tenant=10) of tenants 'one'"
     assert line in streamer.explain()
     gate.open()
-
-
-@pytest.mark.not_redis
-def test_a_tenant_that_waits_for_room_does_not_hold_up_others(held, gate, threads):
-    streamer = held(batch_size=1, max_queue_per_tenant=1)
-    first = streamer.submit(["one"], tenant="one")
-    threads.run(streamer.predict, ["two"], tenant="one")
-    eventually(lambda: streamer.stats().waiting_requests == 1)
-    other = streamer.submit(["other"], tenant="two")
-    gate.open()
-    assert first.result(LONG) == ["oneone"]
-    assert other.result(LONG) == ["otherother"]
-    assert threads.join() == [["twotwo"]]
 
 
 def calls(streamer):

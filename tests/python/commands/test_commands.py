@@ -4,11 +4,10 @@ import ctypes
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_processes import call_each
 from process_models import ProcessGate, is_alive
 from waits import LONG, eventually
 
@@ -96,35 +95,29 @@ def test_a_signal_while_it_loads_ends_it(start, tmp_path):
     gate.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["process_models"], "module:attribute"),
-        (["no_such_module:Model"], "No module named 'no_such_module'"),
-        (["process_models:NoSuchModel"], "NoSuchModel"),
-        (["process_models:LONG"], "must be callable"),
-        (["process_models:double", "--worker-num", "0"], "worker_num must be"),
-        (["process_models:double", "--mp-start-method", "thread"], "mp_start_method must be"),
-        (["process_models:double", "--cuda-devices", "one"], "cuda_devices must hold"),
-        (["process_models:double", "--drain-timeout", "-1"], "must be at least 0 seconds, not -1"),
-        (["process_models:BadInit", "--model-init-args", '["raise"]'], "no weights here"),
-    ],
-)
-def test_a_wrong_call_ends_with_a_message(kind, start, address, arguments, message):
-    service = start(*arguments)
-    _, errors = service.process.communicate(timeout=100)  # two interpreters start
-    assert service.process.returncode == (1 if message == "no weights here" else 2)
-    assert message in errors
+WRONG = [
+    (["process_models"], "module:attribute"),
+    (["no_such_module:Model"], "No module named 'no_such_module'"),
+    (["process_models:NoSuchModel"], "NoSuchModel"),
+    (["process_models:LONG"], "must be callable"),
+    (["process_models:double", "--worker-num", "0"], "worker_num must be"),
+    (["process_models:double", "--mp-start-method", "thread"], "mp_start_method must be"),
+    (["process_models:double", "--cuda-devices", "one"], "cuda_devices must hold"),
+    (["process_models:double", "--drain-timeout", "-1"], "must be at least 0 seconds, not -1"),
+]
+
+
+def test_a_wrong_call_ends_with_a_message(kind, place, address):
+    calls = call_each(*([kind, *arguments, *place[0]] for arguments, _ in WRONG))
+    for (_, message), (code, text) in zip(WRONG, calls, strict=True):
+        assert message in text
+        assert code == 2, text
     assert not os.path.exists(address)
 
 
-def test_help_has_an_example(kind):
-    done = subprocess.run(
-        [sys.executable, "-m", "service_streamer", kind, "--help"],
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
-    assert done.returncode == 0
-    assert "--workers 2 --devices 0 1" in done.stdout
-    assert ("Streamer.connect(" if kind == "serve" else "RedisStreamer(") in done.stdout
+def test_a_model_that_cannot_be_loaded_ends_with_its_error(start, address):
+    service = start("process_models:BadInit", "--model-init-args", '["raise"]')
+    _, errors = service.process.communicate(timeout=100)  # two interpreters start
+    assert service.process.returncode == 1
+    assert "no weights here" in errors
+    assert not os.path.exists(address)

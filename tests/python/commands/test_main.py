@@ -6,7 +6,7 @@ import sys
 import sysconfig
 
 import pytest
-from command_processes import COMMAND
+from command_processes import COMMAND, call_each
 from waits import LONG
 
 import service_streamer
@@ -47,26 +47,31 @@ def test_the_cpus_of_workers_are_words_or_lists(command, flags, affinity, numa):
     assert (options["affinity"], options.get("numa")) == (affinity, numa)
 
 
-@pytest.mark.parametrize("command", ["serve", "redis-worker", "top"])
-def test_the_help_names_each_command(command):
-    assert command in call(COMMAND, "--help").stdout
-    assert call(COMMAND, command, "--help").returncode == 0
+WRONG = [
+    ([], "required"),
+    (["dance"], "invalid choice"),
+    (["serve", "a:b", "--address", "@a", "--http", "9000"], "must be HOST:PORT"),
+    (["serve", "a:b", "--address", "@a", "--log-level", "loud"], "--log-level"),
+    (["serve", "a:b", "--address", "@a", "--log-format", "xml"], "--log-format"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "required"),
-        (["dance"], "invalid choice"),
-        (["serve", "a:b", "--address", "@a", "--http", "9000"], "must be HOST:PORT"),
-        (["serve", "a:b", "--address", "@a", "--log-level", "loud"], "--log-level"),
-        (["serve", "a:b", "--address", "@a", "--log-format", "xml"], "--log-format"),
-    ],
-)
-def test_a_wrong_call_is_refused(arguments, message):
-    done = call(COMMAND, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr.splitlines()[-1]
+def test_a_wrong_call_is_refused():
+    calls = call_each(*(arguments for arguments, _ in WRONG))
+    for (_, message), (code, text) in zip(WRONG, calls, strict=True):
+        assert code == 2
+        assert message in text.splitlines()[-1]
+
+
+def test_the_help_names_each_command():
+    """The help of those that start workers has an example."""
+    names = ["serve", "redis-worker", "top"]
+    (code, text), *each = call_each(["--help"], *([name, "--help"] for name in names))
+    assert [code, *(code for code, _ in each)] == [0] * 4
+    assert all(name in text for name in names)
+    for (_, text), example in zip(each, ("Streamer.connect(", "RedisStreamer("), strict=False):
+        assert example in text
+        assert "--workers 2 --devices 0 1" in text
 
 
 def test_a_reader_that_has_ended_is_no_error(serve, address):

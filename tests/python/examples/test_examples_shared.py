@@ -59,8 +59,7 @@ def test_web_processes_of_gunicorn_share_one_set_of_workers(port):
     eventually(lambda: not is_alive(worker))
 
 
-@pytest.mark.parametrize("recycled", [False, True])
-def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(port, tmp_path, recycled):
+def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(port, tmp_path):
     address = str(tmp_path / "model")
     serve = ["-m", "service_streamer", "serve", "model:ManagedBertModel", "--address", address]
     web = ["-m", "uvicorn", "--workers", "2", "--port", str(port), "shared_fastapi_app:app"]
@@ -68,9 +67,8 @@ def test_web_processes_of_uvicorn_connect_to_a_model_of_its_own(port, tmp_path, 
     with running(*serve) as service:
         with running(*web, MODEL_ADDRESS=address):
             (worker,) = check_sharing(port)
-        if recycled:  # the model has stayed
-            with running(*web, MODEL_ADDRESS=address):
-                assert check_sharing(port) == [worker]
+        with running(*web, MODEL_ADDRESS=address):  # the model has stayed
+            assert check_sharing(port) == [worker]
     assert service.returncode == 0
     eventually(lambda: not is_alive(worker))
 

@@ -2,6 +2,7 @@ import threading
 
 import pytest
 from hub_models import GATE, Folder
+from making import drop, made_by
 from thread_models import double
 from waits import LONG
 
@@ -37,33 +38,21 @@ class Factory:
 @pytest.fixture
 def factories():
     """Makes factories. Their gates are opened after the test."""
-    made = []
-
-    def make(*args, **options):
-        made.append(Factory(*args, **options))
-        return made[-1]
-
-    yield make
-    for factory in made:
-        factory.gate.set()
+    yield from made_by(Factory, lambda factory: factory.gate.set())
 
 
 @pytest.fixture
 def hubs(factories):
     """Makes hubs and closes them after the test."""
-    made = []
 
     def make(models, **options):
         specs = {
             name: ModelSpec.factory(model) if isinstance(model, Factory) else model
             for name, model in models.items()
         }
-        made.append(ModelHub(specs, **options))
-        return made[-1]
+        return ModelHub(specs, **options)
 
-    yield make
-    for hub in made:
-        hub.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)
 
 
 @pytest.fixture

@@ -31,13 +31,13 @@ def steer(client, **change):
     return answer.status, answer.json.get("error", answer.json.get("changed"))
 
 
-def test_a_hub_is_shown_with_its_versions(serves, hubs, factories):
+def test_a_hub_is_shown_with_its_versions(serves_asgi, hubs, factories):
     broken = factories()
     broken.error = ValueError("no weights")
     hub = hubs({"double": ModelSpec(double, batch_size=8), "broken": broken}, max_loaded=3)
     hub.predict("double", [1])
     assert hub.submit("broken", [1]).exception(LONG) is not None
-    client = serves(hub)
+    client = serves_asgi(hub)
     found = shown(client)
     assert (found["kind"], found["ready"], found["stats"]) == ("ModelHub", True, None)
     assert found["verdict"].startswith("1 of at most 3 versions are loaded")
@@ -49,21 +49,21 @@ def test_a_hub_is_shown_with_its_versions(serves, hubs, factories):
     assert (row["state"], "no weights" in row["error"]) == ("failed", True)
 
 
-def test_the_metrics_of_the_routes_know_the_hub(serves, hubs):
+def test_the_metrics_of_the_routes_know_the_hub(serves_asgi, hubs):
     pytest.importorskip("prometheus_client")
     hub = hubs({"double": ModelSpec(double, batch_size=8)})
     hub.predict("double", [1])
-    text = serves({"models": hub}).get("/metrics").text
+    text = serves_asgi({"models": hub}).get("/metrics").text
     labels = 'model="double",outcome="completed",streamer="models",version="1"'
     assert f"service_streamer_requests_total{{{labels}}} 1.0" in text
 
 
-def test_a_hub_is_ready_when_what_loads_at_the_start_is_loaded(serves, hubs, factories):
+def test_a_hub_is_ready_when_what_loads_at_the_start_is_loaded(serves_asgi, hubs, factories):
     first, later = factories(), factories()
     first.gate.clear()
     models = {"first": ModelSpec.factory(first, load="start"), "later": later}
     hub = hubs(models)
-    client = serves(hub)
+    client = serves_asgi(hub)
     first.wait_entered()
     assert client.ready() == (503, "model first@1 is being loaded")
     first.gate.set()
@@ -151,14 +151,14 @@ def test_a_wrong_change_of_a_hub_is_refused(serves_asgi, hubs, change, status, e
     assert told(client) == []
 
 
-def test_a_client_without_the_token_changes_nothing(serves, hubs):
+def test_a_client_without_the_token_changes_nothing(serves_asgi, hubs):
     hub = hubs({"double": ModelSpec(double, batch_size=8)})
-    for client, status in ((serves(hub), 403), (serves(hub, "other token"), 401)):
+    for client, status in ((serves_asgi(hub), 403), (serves_asgi(hub, "other token"), 401)):
         assert steer(client, load="double")[0] == status
         assert client.post("/trace", {}, BEARER).status == status
     assert version(client, "double")["loads"] == 0
     with pytest.raises(TypeError, match="not <ModelHandle 'double'>: pass its hub"):
-        serves(hub["double"])
+        serves_asgi(hub["double"])
 
 
 @pytest.mark.browser

@@ -164,10 +164,6 @@ def test_a_streamer_made_before_the_fork(serve):
     assert last("workers", streamer="one", state="ready", device="") == 1
 
 
-def test_a_streamer_in_each_process_made_before_the_fork(serve):
-    check_sums(serve, "ThreadedStreamer(predict, 8)", "--preload")
-
-
 def test_clients_of_a_streamer_elsewhere(serve, process_streamers):
     owner = process_streamers()
     last, answered = check_sums(serve, f"Streamer.connect({owner.address!r})")

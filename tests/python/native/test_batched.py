@@ -153,19 +153,6 @@ def test_a_callable_on_batches_can_be_streamed(torch, batched):
         assert streamer.predict([torch.ones(1)])[0].tolist() == [2]
 
 
-def test_requests_of_many_threads_share_batches(torch, served_batched, threads):
-    streamer = served_batched(lambda x: x + 1, collate="pad", trim=True)
-
-    def ask(number):
-        items = [torch.full((1 + (number + i) % 5,), float(number)) for i in range(50)]
-        outputs = streamer.predict(items)
-        return [output.tolist() for output in outputs] == [(item + 1).tolist() for item in items]
-
-    for number in range(8):
-        threads.run(ask, number)
-    assert threads.join() == [True] * 8
-
-
 def test_any_streamer_accepts_a_batched_model(torch, batched, streamers):
     """In a thread, in a worker process, and in the process of a RedisWorker."""
 

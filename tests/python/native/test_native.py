@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import threading
 from collections import UserDict
 
 import pytest
@@ -144,24 +143,6 @@ def test_a_request_larger_than_a_batch_is_joined(torch, served):
     assert joined.tolist() == expected
 
 
-def test_an_empty_request_has_no_outputs(served):
-    assert served().predict([]) == []
-
-
-def test_requests_of_many_threads_share_batches(torch, served, threads):
-    streamer = served(workers=2)
-
-    def ask(number):
-        return [streamer.predict([torch.full((3,), float(number + i))]) for i in range(50)]
-
-    for number in range(8):
-        threads.run(ask, number)
-    for number, answers in enumerate(threads.join()):
-        assert [answer[0][0].item() for answer in answers] == [
-            3 * (number + i) + 1 for i in range(50)
-        ]
-
-
 def test_tasks_are_answered(torch, served, run):
     streamer = served()
 
@@ -173,15 +154,6 @@ def test_tasks_are_answered(torch, served, run):
         return await asyncio.gather(*(ask(number) for number in range(20)))
 
     assert run(main()) == [3 * number + 1 for number in range(20)]
-
-
-def test_done_callbacks_are_called(torch, served):
-    streamer = served()
-    called = threading.Event()
-    future = streamer.submit([torch.zeros(3)])
-    future.add_done_callback(lambda future: called.set())
-    assert called.wait(LONG)
-    assert future.result()[0].tolist() == [1, 1, 1]
 
 
 def test_a_model_that_returns_its_input_gives_each_caller_its_own_rows(torch, served):

@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+from making import drop, made_by
 from native_models import FLOATS
 from waits import LONG, eventually
 
@@ -55,15 +56,7 @@ def shelf(tmp_path, files):
 @pytest.fixture
 def hub_of(shelf):
     """Makes hubs of the shelf."""
-    made = []
-
-    def make(**options):
-        made.append(ModelHub.watch(shelf.root, **options))
-        return made[-1]
-
-    yield make
-    for hub in made:
-        hub.close(drain=False, timeout=LONG)
+    yield from made_by(lambda **options: ModelHub.watch(shelf.root, **options), drop)
 
 
 def serving(hub):

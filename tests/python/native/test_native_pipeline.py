@@ -4,13 +4,10 @@ Tensors are on the device, and arrays in host memory.
 """
 
 import functools
-import threading
 
 import pytest
 from native_models import FLOATS, PAIRS, SEQUENCES
 from waits import LONG
-
-from service_streamer import OutputSizeMismatch
 
 pytest_plugins = ["native_fixtures"]
 pytestmark = pytest.mark.torch
@@ -120,29 +117,6 @@ def test_outputs_are_not_overwritten_by_later_batches(torch, served, device, nam
     assert [output.tolist() for output in kept] == [[number] * 3 for number in wanted]
 
 
-def test_only_the_guilty_request_fails(torch, served):
-    streamer = served("Picky", streamer={"policy": "window", "max_latency": 0.05})
-    futures = [streamer.submit([array(torch, i, i, i)]) for i in (1, 13, 17, 2)]
-    with pytest.raises(RuntimeError, match="13 is bad luck"):
-        futures[1].result(LONG)
-    with pytest.raises(MemoryError):
-        futures[2].result(LONG)
-    assert futures[0].result(LONG)[0].tolist() == [4, 4, 4]
-    assert futures[3].result(LONG)[0].tolist() == [7, 7, 7]
-
-
-def test_too_little_memory_is_reported(torch, served):
-    streamer = served("Huge")
-    with pytest.raises(MemoryError):
-        streamer.predict([array(torch, 1, 2, 3)])
-
-
-def test_a_wrong_number_of_outputs_is_reported(torch, served):
-    streamer = served("Summed")
-    with pytest.raises(OutputSizeMismatch):
-        streamer.predict([array(torch, 1, 2, 3), array(torch, 1, 2, 3)])
-
-
 def test_output_numpy_copies_outputs_from_the_device(torch, served, device):
     streamer = served(output="numpy")
     (output,) = streamer.predict([torch.zeros(3, device=device)])
@@ -153,35 +127,6 @@ def test_output_numpy_copies_outputs_from_the_device(torch, served, device):
 def test_a_model_can_be_called_and_warmed_up(torch, model):
     called = model(warmup=(1, 8))
     assert [output.tolist() for output in called([torch.zeros(3)] * 2)] == [[1, 1, 1]] * 2
-
-
-def test_many_threads_get_their_own_outputs(torch, served, device):
-    streamer = served(workers=2, batch_size=4)
-    wrong = []
-
-    def ask(caller):
-        for i in range(50):
-            number = 100.0 * caller + i
-            item = torch.full((3,), number)
-            given = item.to(device) if i % 2 else item.numpy()
-            (output,) = streamer.predict([given], timeout=LONG)
-            if output.tolist() != [3 * number + 1] * 3:
-                wrong.append(number)
-
-    threads = [threading.Thread(target=ask, args=(caller,)) for caller in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
-    assert wrong == []
-    assert streamer.stats().failed == 0
-
-
-def test_close_answers_batches_in_flight(torch, served):
-    streamer = served(batch_size=1)
-    futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
-    streamer.close()
-    assert [future.result(LONG)[0].tolist() for future in futures] == [[1, 1, 1]] * 100
 
 
 def test_workers_share_several_devices(torch, files, cpu_as_device, monkeypatch):

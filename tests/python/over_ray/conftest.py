@@ -4,6 +4,7 @@ The tests are marked ``over_ray``: `make test-ray` runs them in one process, wit
 """
 
 import pytest
+from making import made_by
 
 pytest.importorskip("ray")
 
@@ -37,12 +38,8 @@ def kind(item):
 @pytest.fixture
 def ray_streamers(ray_cluster):
     """Makes streamers, and closes them at the end."""
-    made = []
 
     def make(*args, **kwargs):
-        made.append(RayStreamer(*args, **{**SMALL, **kwargs}))
-        return made[-1]
+        return RayStreamer(*args, **{**SMALL, **kwargs})
 
-    yield make
-    for streamer in made:
-        streamer.close(drain=False, timeout=0)
+    yield from made_by(make, lambda streamer: streamer.close(drain=False, timeout=0))

@@ -1,6 +1,7 @@
 """Models of a hub that run in workers at a broker."""
 
 import pytest
+from making import drop, made_by
 from waits import LONG, eventually
 
 pytest.importorskip("redis")
@@ -18,17 +19,13 @@ pytestmark = NEEDS_SERVER
 @pytest.fixture
 def hub_of(prefix):
     """Makes a hub whose model "remote" is at a broker, with a model that is here."""
-    made = []
 
     def make(server):
         remote = ModelSpec.factory(lambda: RedisStreamer(server.url, prefix))
         local = ModelSpec(double, batch_size=8)
-        made.append(ModelHub({"remote": remote, "local": local}, max_loaded=1))
-        return made[-1]
+        return ModelHub({"remote": remote, "local": local}, max_loaded=1)
 
-    yield make
-    for hub in made:
-        hub.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)
 
 
 def state(hub, name="remote"):

@@ -41,7 +41,3 @@ def test_every_room_of_the_package_has_tests():
         found = chosen(module.relative_to(ROOT))
         assert all((ROOT / test).exists() for test in found)
         assert len(found) > len(TOOL["ALWAYS"]), module
-
-
-def test_a_change_without_tests_chooses_none():
-    assert chosen("CHANGELOG.md", "docs/decisions/001-future-is-the-queue-node.md") == set()

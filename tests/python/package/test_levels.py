@@ -9,6 +9,7 @@
 """
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -140,165 +141,63 @@ def test_a_wrong_include_is_found(tmp_path, file, include, complaint):
 
 
 # Each room of the Python package, which is a package or a module directly below it, from the bottom
-# up, and the rooms that it may use. "" is the package itself: its public names.
+# up, and the rooms that it may use. __init__ is the package itself: its public names.
 ROOMS = {
-    "_core": set(),
-    "_base": {"_core"},
-    "_waiting": {"_core", "_base"},
-    "_engine": {"_core", "_base", "_waiting"},
-    "_streams": {"_core", "_base", "_waiting", "_engine"},
-    "_placement": {"_base"},
-    "_statistics": {"_placement"},
-    "_streamers": {"_core", "_base", "_waiting", "_engine", "_streams", "_statistics"},
-    "managed_model": {"_base"},
-    "step_model": {"_base", "managed_model"},
-    "_models": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_streams",
-        "_streamers",
-        "managed_model",
-        "step_model",
-    },
-    "_processes": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_streams",
-        "_placement",
-        "_statistics",
-        "_streamers",
-        "managed_model",
-        "step_model",
-        "_models",
-    },
-    "_redis": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_streams",
-        "_placement",
-        "_statistics",
-        "_streamers",
-        "_models",
-        "_processes",
-    },
-    "_ray": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_statistics",
-        "_streamers",
-        "managed_model",
-        "_models",
-        "_processes",
-    },
-    "_from_core": {"_core", "_base", "_waiting", "_engine", "_processes"},
-    "_torch": set(),
-    "torch": {"_core", "_base", "_engine", "_placement", "_models", "_torch"},
-    "onnx": {"_base", "_waiting", "_engine", "_placement", "torch"},
-    "_threads": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_placement",
-        "_statistics",
-        "_streamers",
-        "step_model",
-        "_models",
-        "torch",
-    },
-    "_pipeline": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_streams",
-        "_statistics",
-        "_streamers",
-        "managed_model",
-        "_models",
-        "_processes",
-        "_threads",
-    },
-    "extend": {"_base", "_engine", "_streamers", "_models"},
-    "hub": {
-        "_core",
-        "_base",
-        "_waiting",
-        "_engine",
-        "_streams",
-        "_placement",
-        "_statistics",
-        "_streamers",
-        "_models",
-        "_processes",
-        "torch",
-        "onnx",
-        "_threads",
-        "_pipeline",
-        "extend",
-    },
-    "": {
-        "_core",
-        "_base",
-        "_engine",
-        "_streams",
-        "_statistics",
-        "_streamers",
-        "managed_model",
-        "step_model",
-        "_processes",
-        "_redis",
-        "_ray",
-        "_from_core",
-        "_threads",
-        "_pipeline",
-    },
-    "metrics": {"_base", "_waiting", "_statistics", "extend", "hub"},
-    "server": {"_base", "_streams", "hub", ""},
-    "tune": {"_base"},
-    "web": {
-        "_base",
-        "_waiting",
-        "_engine",
-        "_statistics",
-        "_processes",
-        "_redis",
-        "extend",
-        "hub",
-        "",
-        "metrics",
-    },
-    "_commands": {
-        "_base",
-        "_waiting",
-        "_engine",
-        "_placement",
-        "_statistics",
-        "_streamers",
-        "_models",
-        "_processes",
-        "_redis",
-        "_ray",
-        "torch",
-        "_threads",
-        "hub",
-        "",
-        "server",
-        "tune",
-        "web",
-    },
-    "__main__": {"_commands"},
-    "build_torch": {"_core", ""},
-    "otel": {"_base", "_statistics", "_models", "extend", "hub", ""},
-    "service_streamer": {"_base", "_engine", "managed_model", "_processes", "_redis", "_threads"},
+    "_core": "",
+    "_base": "_core",
+    "_waiting": "_core _base",
+    "_engine": "_core _base _waiting",
+    "_streams": "_core _base _waiting _engine",
+    "_placement": "_base",
+    "_statistics": "_placement",
+    "_streamers": "_core _base _waiting _engine _streams _statistics",
+    "managed_model": "_base",
+    "step_model": "_base managed_model",
+    "_models": "_core _base _waiting _engine _streams _streamers managed_model step_model",
+    "_processes": (
+        "_core _base _waiting _engine _streams _placement _statistics _streamers managed_model "
+        "step_model _models"
+    ),
+    "_redis": (
+        "_core _base _waiting _engine _streams _placement _statistics _streamers _models _processes"
+    ),
+    "_ray": "_core _base _waiting _engine _statistics _streamers managed_model _models _processes",
+    "_from_core": "_core _base _waiting _engine _processes",
+    "_torch": "",
+    "torch": "_core _base _engine _placement _models _torch",
+    "onnx": "_base _waiting _engine _placement torch",
+    "_threads": (
+        "_core _base _waiting _engine _placement _statistics _streamers step_model _models torch"
+    ),
+    "_pipeline": (
+        "_core _base _waiting _engine _streams _statistics _streamers managed_model _models "
+        "_processes _threads"
+    ),
+    "extend": "_base _engine _streamers _models",
+    "hub": (
+        "_core _base _waiting _engine _streams _placement _statistics _streamers _models "
+        "_processes torch onnx _threads _pipeline extend"
+    ),
+    "__init__": (
+        "_core _base _engine _streams _statistics _streamers managed_model step_model "
+        "_processes _redis _ray _from_core _threads _pipeline"
+    ),
+    "metrics": "_base _waiting _statistics extend hub",
+    "server": "_base _streams hub __init__",
+    "tune": "_base",
+    "web": "_base _waiting _engine _statistics _processes _redis extend hub __init__ metrics",
+    "_commands": (
+        "_base _waiting _engine _placement _statistics _streamers _models _processes _redis "
+        "_ray torch _threads hub __init__ server tune web"
+    ),
+    "__main__": "_commands",
+    "build_torch": "_core __init__",
+    "otel": "_base _statistics _models extend hub __init__",
+    "service_streamer": "_base _engine managed_model _processes _redis _threads",
+}
+ROOMS = {
+    room.replace("__init__", ""): {each.replace("__init__", "") for each in used.split()}
+    for room, used in ROOMS.items()
 }
 
 # The same for the folders of some packages.
@@ -312,6 +211,7 @@ FOLDERS = {
 }
 
 
+@functools.cache
 def arrows(folder):
     """The modules of a package, and the modules of it that each imports or names in its code."""
     files = {}

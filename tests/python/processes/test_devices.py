@@ -1,7 +1,5 @@
 """Which GPU and how many threads a worker process gets."""
 
-import os
-
 import pytest
 
 from service_streamer._placement.devices import (
@@ -10,7 +8,7 @@ from service_streamer._placement.devices import (
     device_of,
     environment,
 )
-from service_streamer._placement.places import Place, Placement
+from service_streamer._placement.places import Place
 
 UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 MIG = "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0"
@@ -54,18 +52,6 @@ def test_an_empty_list_is_refused_with_a_hint():
 def test_what_is_no_sequence_is_named(devices):
     with pytest.raises(TypeError, match="cuda_devices must be a sequence"):
         check_devices(devices)
-
-
-def test_devices_go_round():
-    assert [device_of((0, UUID), worker) for worker in range(5)] == [0, UUID, 0, UUID, 0]
-
-
-def test_cores_are_divided_among_the_workers():
-    cores = len(os.sched_getaffinity(0))
-    place = Placement().of
-    assert environment(None, place(0, 1), {}) == dict.fromkeys(THREAD_VARIABLES, str(cores))
-    assert environment(None, place(0, cores), {})["OMP_NUM_THREADS"] == "1"
-    assert environment(None, place(0, 1000), {})["MKL_NUM_THREADS"] == "1"
 
 
 def test_thread_counts_of_the_user_stay():

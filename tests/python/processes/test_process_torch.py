@@ -130,24 +130,6 @@ def test_a_batch_of_rows_is_a_view_for_each_caller(process_streamers, process_ga
     assert first[0].untyped_storage().data_ptr() == first[1].untyped_storage().data_ptr()
 
 
-def test_tensors_of_a_request_larger_than_a_batch_are_joined(process_streamers, torch):
-    def predict(batch):
-        return torch.stack([torch.full((LARGE,), item) for item in batch])
-
-    streamer = process_streamers(predict, batch_size=2, output="batch")
-    rows = streamer.predict(range(5), timeout=LONG)
-    assert isinstance(rows, torch.Tensor)
-    assert [row.unique().tolist() for row in rows] == [[0], [1], [2], [3], [4]]
-
-
-def test_tensors_are_valid_as_long_as_they_are_kept(process_streamers, torch):
-    streamer = process_streamers(lambda batch: [torch.full((LARGE,), item) for item in batch])
-    kept = [streamer.predict([i], timeout=LONG)[0] for i in range(20)]
-    for i in range(20):
-        streamer.predict([100 + i], timeout=LONG)
-    assert [tensor.unique().tolist() for tensor in kept] == [[i] for i in range(20)]
-
-
 # ------------------------------------------------------------------------- every kind of view
 
 

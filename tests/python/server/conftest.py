@@ -1,9 +1,9 @@
 import threading
 
 import pytest
+from making import drop, made_by
 from server_models import MODELS
 from thread_models import Gate
-from waits import LONG
 
 from service_streamer.hub import ModelHub
 
@@ -11,15 +11,7 @@ from service_streamer.hub import ModelHub
 @pytest.fixture
 def server_hubs():
     """Makes hubs and closes them after the test."""
-    made = []
-
-    def make(models=MODELS, **options):
-        made.append(ModelHub(models, **options))
-        return made[-1]
-
-    yield make
-    for hub in made:
-        hub.close(drain=False, timeout=LONG)
+    yield from made_by(lambda models=MODELS, **options: ModelHub(models, **options), drop)
 
 
 @pytest.fixture

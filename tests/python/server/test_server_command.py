@@ -20,7 +20,7 @@ pytest.importorskip("http_servers")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("uvicorn")
 
-from command_processes import Service
+from command_processes import Service, call_each
 from hub_models import Folder
 from process_models import ProcessGate, is_alive
 from scrapes import Scrape
@@ -347,34 +347,34 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
     assert second.wait() == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["{}"], "give --http or --grpc HOST:PORT"),
-        (["{}", "--http", "127.0.0.1:0", "--overflow", "reject"], "--overflow: not for a ModelHub"),
-        (["{}", "--http", "127.0.0.1:0", "--body-limit", "x"], "--body-limit"),
-        (["process_models:Model", "--address", "@x", "--max-loaded", "1"], "is one model"),
-        (["process_models:Model", "--address", "@x", "--grpc", "[::1]:0"], "is one model"),
-        (["process_models:Model", "--address", "@x", "--monitor", "[::1]:0"], "is one model"),
-        (["{}", "--http", "127.0.0.1:0", "--control-token-file", "x"], "cannot be read: No such"),
-        (["{}", "--http", "127.0.0.1:0", "--repository", "token"], "needs a file of control tok"),
-        (["{}", "--http", "127.0.0.1:0", "--memory-budget", "x"], "memory_budget"),
-        (["{}", "--http", "127.0.0.1:0", "--tls-key", "x"], "--tls-key needs --tls-cert"),
-        (["{}", "--http", "127.0.0.1:0", "--tls-cert", "x"], "--tls-cert: x with the key x: "),
-        (["{}", "--http", "unix:/no/such/folder/x"], "cannot listen at unix:/no/such/folder/x: No"),
-        (
-            ["{}", "--http", "9000"],
-            "must be HOST:PORT, such as 127.0.0.1:9000, not '9000'; or unix",
-        ),
-        (["process_models:Model"], "give the --address"),
-        (["no_such_module:hub", "--http", "127.0.0.1:0"], "No module named 'no_such_module'"),
-        (["hub_models:nothing", "--http", "127.0.0.1:0"], "has no attribute 'nothing'"),
-        (["{}", "--http", "127.0.0.1:0", "--drain-timeout", "nan"], "must be at least 0 seconds"),
-        (["nothere", "--http", "127.0.0.1:0"], "no folder 'nothere', and a model must be given as"),
-    ],
-)
-def test_wrong_options_are_named(services, model_folder, arguments, complaint):
+WRONG = [
+    (["{}"], "give --http or --grpc HOST:PORT"),
+    (["{}", "--http", "127.0.0.1:0", "--overflow", "reject"], "--overflow: not for a ModelHub"),
+    (["{}", "--http", "127.0.0.1:0", "--body-limit", "x"], "--body-limit"),
+    (["process_models:Model", "--address", "@x", "--max-loaded", "1"], "is one model"),
+    (["process_models:Model", "--address", "@x", "--grpc", "[::1]:0"], "is one model"),
+    (["process_models:Model", "--address", "@x", "--monitor", "[::1]:0"], "is one model"),
+    (["{}", "--http", "127.0.0.1:0", "--control-token-file", "x"], "cannot be read: No such"),
+    (["{}", "--http", "127.0.0.1:0", "--repository", "token"], "needs a file of control tok"),
+    (["{}", "--http", "127.0.0.1:0", "--memory-budget", "x"], "memory_budget"),
+    (["{}", "--http", "127.0.0.1:0", "--tls-key", "x"], "--tls-key needs --tls-cert"),
+    (["{}", "--http", "127.0.0.1:0", "--tls-cert", "x"], "--tls-cert: x with the key x: "),
+    (["{}", "--http", "unix:/no/such/folder/x"], "cannot listen at unix:/no/such/folder/x: No"),
+    (
+        ["{}", "--http", "9000"],
+        "must be HOST:PORT, such as 127.0.0.1:9000, not '9000'; or unix",
+    ),
+    (["process_models:Model"], "give the --address"),
+    (["no_such_module:hub", "--http", "127.0.0.1:0"], "No module named 'no_such_module'"),
+    (["hub_models:nothing", "--http", "127.0.0.1:0"], "has no attribute 'nothing'"),
+    (["{}", "--http", "127.0.0.1:0", "--drain-timeout", "nan"], "must be at least 0 seconds"),
+    (["nothere", "--http", "127.0.0.1:0"], "no folder 'nothere', and a model must be given as"),
+]
+
+
+def test_wrong_options_are_named(model_folder):
     folder = str(model_folder.root / "models")
-    service = services("serve", *(each.format(folder) for each in arguments))
-    assert complaint in service.process.communicate(timeout=LONG)[1]
-    assert service.process.returncode == 2
+    calls = [["serve", *(each.format(folder) for each in arguments)] for arguments, _ in WRONG]
+    for (_, complaint), (code, text) in zip(WRONG, call_each(*calls), strict=True):
+        assert complaint in text
+        assert code == 2, text

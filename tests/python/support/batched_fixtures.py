@@ -1,7 +1,7 @@
 """What the tests of BatchedModel share: a callable that notes its batches, and streamers."""
 
 import pytest
-from waits import LONG
+from making import drop, made_by
 
 from service_streamer import ThreadedStreamer
 
@@ -46,13 +46,9 @@ def batched(torch):
 @pytest.fixture
 def served_batched(batched):
     """Makes streamers of callables on batches and closes them after the test."""
-    made = []
 
     def make(model, batch_size=8, streamer=None, **options):
         predict = batched(model, **options)
-        made.append(ThreadedStreamer(predict, batch_size, **(streamer or {})))
-        return made[-1]
+        return ThreadedStreamer(predict, batch_size, **(streamer or {}))
 
-    yield make
-    for streamer in made:
-        streamer.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)

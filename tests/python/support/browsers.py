@@ -74,18 +74,28 @@ class Browser:
         file.write_bytes(base64.b64decode(taken["data"]))
 
 
+@pytest.fixture(scope="session")
+def chromiums():
+    """The browsers of all tests, by their arguments. They stay: each takes seconds to start."""
+    started = {}
+    yield started
+    for each in started.values():
+        each.close()
+
+
 @pytest.fixture
-def browsers():
-    """Starts browsers, and ends them after the test."""
+def browsers(chromiums, web_servers):
+    """Gives browsers, whose pages are left before the servers end, which would wait for them."""
     pytest.importorskip("selenium")
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("no chromium and chromium-driver")
-    made = []
 
-    def start(**options):
-        made.append(Browser(**options))
-        return made[-1]
+    def browser(size=(1280, 1000), scheme="light"):
+        if (size, scheme) not in chromiums:
+            chromiums[size, scheme] = Browser(size, scheme)
+        chromiums[size, scheme].errors()  # of tests before this one
+        return chromiums[size, scheme]
 
-    yield start
-    for browser in made:
-        browser.close()
+    yield browser
+    for each in chromiums.values():
+        each.open("about:blank")

@@ -1,15 +1,42 @@
 """Commands as processes of their own."""
 
+import json
 import os
 import pty
 import subprocess
 import sys
 import threading
 
-from scripts import SUPPORT
+from scripts import SUPPORT, run_python
 from waits import LONG, eventually
 
 COMMAND = [sys.executable, "-m", "service_streamer"]
+CALLS = f"""
+import json, os, sys
+sys.path.insert(0, {SUPPORT!r})
+from service_streamer._commands.main import main
+
+ends = []
+for arguments in json.loads(sys.argv[1]):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.dup2(write, 1)
+        os.dup2(write, 2)
+        sys.exit(main(arguments))
+    os.close(write)
+    with open(read) as file:
+        written = file.read()
+    ends.append((os.waitstatus_to_exitcode(os.wait()[1]), written))
+print(json.dumps(ends))
+"""
+
+
+def call_each(*calls):
+    """The exit code of each call of the command, and what it has written, also as an error.
+
+    A fork of one interpreter runs each: its start takes longer than a wrong call.
+    """
+    return json.loads(run_python(CALLS, json.dumps(calls)).stdout)
 
 
 class Service:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from making import made_by
 from waits import LONG
 
 from service_streamer.hub import ModelHub
@@ -56,30 +57,22 @@ def grpc_servers(monkeypatch):
     from service_streamer.server._grpc import front
 
     monkeypatch.setattr(front, "GRACE", 0.0)
-    made = []
 
     def start(models, max_message=1 << 24, access=None):
-        made.append(GrpcThread(ModelHub(models), max_message, access))
-        return made[-1]
+        return GrpcThread(ModelHub(models), max_message, access)
 
-    yield start
-    for server in made:
-        server.close()
+    yield from made_by(start)
 
 
 @pytest.fixture
 def triton_clients():
     """Makes clients of Triton for servers, or for addresses."""
     triton = pytest.importorskip("tritonclient.grpc")
-    made = []
 
     def connect(server):
-        made.append(triton.InferenceServerClient(getattr(server, "address", server)))
-        return made[-1]
+        return triton.InferenceServerClient(getattr(server, "address", server))
 
-    yield connect
-    for client in made:
-        client.close()
+    yield from made_by(connect)
 
 
 @pytest.fixture

@@ -182,17 +182,23 @@ class Round:
         self._streamer.configure(**{name: self._rng.choice(OPTIONS[name]) for name in names})
 
     def _fork(self):
-        """Let a forked child use the streamer; it may be killed in the middle."""
+        """Let a forked child use the streamer, or connect to it; it may be killed in the middle."""
         seed = self._rng.random()
+        connects = self._rng.random() < 0.5
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
                 calls = Calls(not isinstance(self._model, models.Function), True, "reject")
                 rng = random.Random(seed)
+                streamer = self._streamer
+                if connects:
+                    streamer = Streamer.connect(streamer.address, **self._grouping)
                 for _ in range(5):
-                    calls.one(self._streamer, rng)
+                    calls.one(streamer, rng)
                 calls.read_kept()
+                if connects:
+                    streamer.close(timeout=LONG)
                 status = 0
             except BaseException:
                 sys.excepthook(*sys.exc_info())

@@ -1,8 +1,8 @@
 """What the tests of native models share: model files, models, and streamers of them."""
 
 import pytest
+from making import drop, made_by
 from native_models import FLOATS, changed, save_package, save_script
-from waits import LONG
 
 from service_streamer import ThreadedStreamer
 
@@ -46,12 +46,8 @@ def cpu_as_device(torch, monkeypatch):
 @pytest.fixture
 def served(model):
     """Makes streamers of native models and closes them after the test."""
-    made = []
 
     def make(*args, batch_size=8, streamer=None, **options):
-        made.append(ThreadedStreamer(model(*args, **options), batch_size, **(streamer or {})))
-        return made[-1]
+        return ThreadedStreamer(model(*args, **options), batch_size, **(streamer or {}))
 
-    yield make
-    for streamer in made:
-        streamer.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)

@@ -98,14 +98,18 @@ def hidden(requirements):
     )
 
 
-def environment_with(requirements):
-    """The variables of an interpreter that has these requirements and nothing else."""
+def variables_for(requirements):
+    """The variables that leave an interpreter with these requirements and nothing else."""
     path = os.pathsep.join(filter(None, [str(HOOK), os.environ.get("PYTHONPATH")]))
-    names = " ".join(hidden(requirements))
-    return os.environ | {"PYTHONPATH": path, "SERVICE_STREAMER_TESTS_HIDDEN": names}
+    return {"PYTHONPATH": path, "SERVICE_STREAMER_TESTS_HIDDEN": " ".join(hidden(requirements))}
 
 
-def have_only(requirements):
-    """Hide everything else from this interpreter, unless it was imported, and from its children."""
-    os.environ.update(environment_with(requirements))
+def environment_with(requirements):
+    """The environment of such an interpreter."""
+    return os.environ | variables_for(requirements)
+
+
+def hide(variables):
+    """Hide the rest from this interpreter, unless it was imported, and from its children."""
+    os.environ.update(variables)
     runpy.run_path(str(HOOK / "sitecustomize.py"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import SkipTest
 
 import yaml
-from page_installs import check_installs, installed_by
+from page_installs import check_installs, installed_by, variables_for
 from page_programs import Programs, without_requests
 from scripts import PRELUDE, run_python
 from sybil import Region
@@ -234,10 +234,10 @@ def run_page(path, folder, have, places):
             installed and "torch" not in have
         )  # torch looks for many modules that may be missing
         values = f"Path({str(path)!r}), Path({str(folder)!r}), {have!r}, {places!r}"
-        start = f"import page_installs\npage_installs.have_only({installed!r})\n" if hides else ""
+        hide = f"page_installs.hide({variables_for(installed)!r})\n" if hides else ""
         run_python(
-            f"{PRELUDE}from pathlib import Path\nimport page_snippets\n"
-            f"{start}page_snippets.run_here({values})",
+            f"{PRELUDE}from pathlib import Path\nimport page_installs, page_snippets\n"
+            f"{hide}page_snippets.run_here({values})",
             timeout=550 if "torch" in have else 110,  # torch compiles: 40 s on an idle machine
         )
     else:

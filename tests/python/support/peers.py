@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from making import drop, made_by
 from scripts import PRELUDE
 from waits import LONG
 
@@ -62,12 +63,4 @@ def address(request, tmp_path):
 
 @pytest.fixture
 def clients():
-    made = []
-
-    def make(address, **options):
-        made.append(Streamer.connect(address, **options))
-        return made[-1]
-
-    yield make
-    for client in made:
-        client.close(drain=False, timeout=LONG)
+    yield from made_by(Streamer.connect, drop)

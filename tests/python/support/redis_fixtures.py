@@ -1,6 +1,7 @@
 """What the tests of Redis clients and workers share: a server, and what has its two ends."""
 
 import pytest
+from making import drop, made_by
 from process_models import double
 from waits import LONG
 
@@ -29,44 +30,28 @@ def prefix():
 @pytest.fixture
 def servers():
     """Makes servers of the test's own, which end after the clients and workers."""
-    made = []
-
-    def servers(**options):
-        made.append(RedisServer(**options))
-        return made[-1]
-
-    yield servers
-    for server in made:
-        server.close()
+    yield from made_by(RedisServer)
 
 
 @pytest.fixture
 def make(server, servers, prefix):
     """Makes RedisStreamers."""
-    made = []
 
     def make(server=server, prefix=prefix, **options):
         address = getattr(server, "url", server)
-        made.append(RedisStreamer(address, prefix, **options))
-        return made[-1]
+        return RedisStreamer(address, prefix, **options)
 
-    yield make
-    for streamer in made:
-        streamer.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)
 
 
 @pytest.fixture
 def workers(server, servers, prefix, leftovers):
     """Makes workers in threads."""
-    made = []
 
     def make(model=double, server=server, prefix=prefix, **options):
-        made.append(ThreadedWorker(model, server, prefix, **options))
-        return made[-1]
+        return ThreadedWorker(model, server, prefix, **options)
 
-    yield make
-    for worker in made:
-        worker.close(drain=False)
+    yield from made_by(make, lambda worker: worker.close(drain=False))
 
 
 @pytest.fixture
@@ -95,15 +80,11 @@ def worker(workers, server, prefix):
 @pytest.fixture
 def raw_clients(server, servers, prefix):
     """Makes clients that do one thing at a time."""
-    made = []
 
     def make(prefix=prefix, server=server, **options):
-        made.append(RawClient(server, prefix, **options))
-        return made[-1]
+        return RawClient(server, prefix, **options)
 
-    yield make
-    for client in made:
-        client.close()
+    yield from made_by(make)
 
 
 @pytest.fixture
@@ -114,15 +95,7 @@ def client(raw_clients):
 @pytest.fixture
 def fake():
     """Makes servers that answer what a test says."""
-    made = []
-
-    def make(**answers):
-        made.append(FakeServer(answers))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.close()
+    yield from made_by(lambda **answers: FakeServer(answers))
 
 
 @pytest.fixture

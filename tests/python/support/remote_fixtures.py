@@ -5,6 +5,7 @@ ones.
 """
 
 import pytest
+from making import made_by
 from remote import RemoteEngine
 from thread_models import Gate, double
 
@@ -18,16 +19,7 @@ def remote_gate():
 
 @pytest.fixture
 def remote():
-    made = []
-
-    def make(predict=double, **options):
-        engine = RemoteEngine(predict, **options)
-        made.append(engine)
-        return engine
-
-    yield make
-    for engine in made:
-        engine.close()
+    yield from made_by(lambda predict=double, **options: RemoteEngine(predict, **options))
 
 
 @pytest.fixture

@@ -1,18 +1,10 @@
-"""What processes keep: memory, descriptors and threads, for chaos.py."""
+"""What processes keep: memory, descriptors and threads, for mixed.py."""
 
-import contextlib
 import dataclasses
-import gc
-import os
-import signal
-import threading
-import time
 
 from descriptors import is_block, open_files
-from tasks import children
 
 LONG = 60
-WORKERS = 2
 GROWTH = 16  # MB of memory that are no leak, but the allocator's
 BLOCKS = 64  # of shared memory, kept to be used again: far more than are in use at a time
 
@@ -65,40 +57,3 @@ class Residue:
             "shared memory": self.blocks > BLOCKS,
         }
         return [what for what, has_grown in more.items() if has_grown]
-
-
-def residues(streamer, spared):
-    """The processes and what each kind of them has, when everything has come to rest."""
-    streamer.resize(WORKERS)
-    for pid in children():  # one that was stopped when it had nothing to do would stay
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-    deadline = time.monotonic() + LONG
-    pause = threading.Event()
-    while True:
-        streamer.wait_ready(LONG)
-        gc.collect()
-        stats = streamer.stats()
-        states = [worker.state for worker in stats.worker_processes]
-        quiet = stats.running_items == stats.queued_requests == 0
-        if states == ["ready"] * WORKERS and len(children()) == WORKERS + 1 and quiet:
-            break
-        assert time.monotonic() < deadline, (states, children(), stats)
-        pause.wait(0.05)
-    workers = Residue()
-    for worker in stats.worker_processes:
-        workers |= Residue.of(worker.pid)
-    return {
-        "owner": Residue.of(os.getpid()),
-        "workers": workers,
-        "client": Residue.of(spared.pid),
-    }
-
-
-def grown(before, after):
-    """Name what there is more of in each kind of process."""
-    found = []
-    for kind, residue in after.items():
-        spare = 1 if kind == "workers" else 0  # some have not yet mapped an array
-        found += [f"{what} of {kind}" for what in residue.growth(before[kind], spare)]
-    return found

@@ -1,6 +1,7 @@
 """Streamers of step models, for the tests."""
 
 import pytest
+from making import made_by
 from step_models import Stepped
 
 from service_streamer import ThreadedStreamer
@@ -16,12 +17,8 @@ def stepped():
 @pytest.fixture
 def step_streamers():
     """Makes streamers and closes them after the test."""
-    made = []
 
     def make(model, batch_size=8, **options):
-        made.append(ThreadedStreamer(model, batch_size, **options))
-        return made[-1]
+        return ThreadedStreamer(model, batch_size, **options)
 
-    yield make
-    for streamer in made:
-        streamer.close()
+    yield from made_by(make)

@@ -1,6 +1,7 @@
 """What the tests of `service_streamer.web` share: clients of its routes."""
 
 import pytest
+from making import made_by
 from web_clients import CLIENTS, AsgiClient, Client, Server
 
 
@@ -19,12 +20,4 @@ def serves_asgi():
 @pytest.fixture
 def web_servers():
     """Starts uvicorn with an application, and ends it after the test."""
-    made = []
-
-    def start(app, **options):
-        made.append(Server(app, **options))
-        return made[-1]
-
-    yield start
-    for server in made:
-        server.close()
+    yield from made_by(Server)

@@ -11,6 +11,7 @@ import time
 import weakref
 
 import pytest
+from making import drop, made_by
 from told import told
 from waits import LONG, eventually
 
@@ -31,15 +32,11 @@ VARIABLE = contextvars.ContextVar("variable", default="none")
 @pytest.fixture
 def make():
     """Makes streamers and closes them after the test."""
-    made = []
 
     def make(predict, batch_size=8, **options):
-        made.append(ThreadedStreamer(predict, batch_size, **options))
-        return made[-1]
+        return ThreadedStreamer(predict, batch_size, **options)
 
-    yield make
-    for each in made:
-        each.close(drain=False, timeout=LONG)
+    yield from made_by(make, drop)
 
 
 async def double(items):

@@ -5,6 +5,7 @@ import inspect
 import pickle
 
 import pytest
+from making import made_by
 from waits import eventually
 
 from service_streamer import Streamer, ThreadedStreamer, batched
@@ -19,15 +20,7 @@ def upper(texts):
 @pytest.fixture
 def decorate():
     """`batched`, whose streamers are closed after the test."""
-    made = []
-
-    def decorate(function, *args, **options):
-        made.append(batched(*args, **options)(function))
-        return made[-1]
-
-    yield decorate
-    for each in made:
-        each.close()
+    yield from made_by(lambda function, *args, **options: batched(*args, **options)(function))
 
 
 def test_a_call_takes_one_item_and_returns_its_output(decorate, run):

@@ -168,7 +168,7 @@ def test_a_loop_of_forks_under_load(script):
             clients = [threading.Thread(target=client) for _ in range(count)]
             for thread in clients: thread.start()
             try:
-                for _ in range(50):
+                for _ in range(20):
                     wait(in_child(lambda: streamer.predict([3]) == [6] or 1/0))
             finally:
                 stop.set()

@@ -19,17 +19,6 @@ def test_requests_of_a_higher_priority_go_first(held, gate):
 
 
 @pytest.mark.not_redis
-def test_a_bulk_request_delays_others_by_one_batch_and_leaves_them_room(held, gate):
-    streamer = held(batch_size=2, max_queue=10, overflow="reject")
-    bulk = streamer.submit([f"bulk{i}" for i in range(100)], priority=-1)
-    interactive = streamer.submit(["interactive"])
-    gate.open()
-    bulk.result(LONG)
-    assert interactive.done()
-    assert gate.batches[1][0] == "interactive"
-
-
-@pytest.mark.not_redis
 def test_with_ageing_a_low_priority_overtakes_later_requests(held, gate):
     streamer = held(batch_size=1, ageing=1e-9)
     low = streamer.submit(["low"], priority=-1)

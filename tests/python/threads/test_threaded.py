@@ -30,16 +30,6 @@ def test_requests_that_wait_go_into_one_batch_in_their_order(held, gate):
     assert gate.batches == [["first"], [0, 1, 2, 3, 4]]
 
 
-@pytest.mark.not_redis
-def test_a_batch_has_at_most_batch_size_items(held, gate):
-    streamer = held(batch_size=4, policy="greedy")  # an adaptive one may cut the last in two
-    futures = [streamer.submit([i]) for i in range(10)]
-    gate.open()
-    for future in futures:
-        future.result(LONG)
-    assert [len(batch) for batch in gate.batches] == [1, 4, 4, 2]
-
-
 @pytest.mark.outside
 @pytest.mark.not_redis
 def test_an_oversized_request_is_cut_and_joined_in_order(streamers, journal):
@@ -50,35 +40,6 @@ def test_an_oversized_request_is_cut_and_joined_in_order(streamers, journal):
 
 
 # --------------------------------------------------------------------- policies
-
-
-@pytest.mark.not_redis
-def test_window_waits_for_company_until_the_batch_is_full(streamers):
-    streamer = streamers(batch_size=3, max_latency=LONG, policy="window")
-    futures = [streamer.submit([i]) for i in range(3)]
-    assert [future.result(LONG / 2) for future in futures] == [[0], [2], [4]]
-    assert streamer.stats().batch_sizes == {3: 1}
-    assert streamer.stats().close_reasons["full"] == 1
-
-
-@pytest.mark.not_redis
-def test_window_ends_max_latency_after_the_first_request(streamers):
-    streamer = streamers(batch_size=100, max_latency=0.05, policy="window")
-    assert streamer.predict([1]) == [2]
-    assert streamer.stats().close_reasons["window"] == 1
-
-
-@pytest.mark.not_redis
-def test_greedy_never_waits(streamers):
-    streamer = streamers(batch_size=100, max_latency=LONG, policy="greedy")
-    for i in range(20):
-        assert streamer.predict([i], timeout=LONG / 2) == [2 * i]
-    assert streamer.stats().batches == 20
-
-
-def test_max_latency_zero_is_greedy(streamers):
-    streamer = streamers(batch_size=100, max_latency=0, policy="window")
-    assert streamer.predict([1], timeout=LONG / 2) == [2]
 
 
 @pytest.mark.not_redis
@@ -156,23 +117,6 @@ def test_a_full_queue_blocks_until_there_is_room(held, gate, threads):
     gate.open()
     assert threads.join() == [[4], [6]]
     assert [future.result(LONG) for future in queued] == [[0], [2]]
-
-
-def test_a_request_larger_than_the_queue_is_answered(streamers):
-    streamer = streamers(batch_size=4, max_queue=4)
-    assert streamer.predict(list(range(100))) == list(range(0, 200, 2))
-
-
-@pytest.mark.not_redis
-def test_cancelling_makes_room(held, threads):
-    streamer = held(max_queue=1)
-    queued = streamer.submit([1])
-    threads.run(lambda: streamer.submit(["late"]))
-    eventually(lambda: streamer.stats().waiting_requests == 1)
-    assert queued.cancel()
-    (late,) = threads.join()
-    assert not late.done()
-    assert streamer.stats().queued_items == 1
 
 
 # ------------------------------------------------------------- threads, residue

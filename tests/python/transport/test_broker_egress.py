@@ -4,6 +4,7 @@ import time
 
 import pytest
 from broker_bodies import PLENTY, Client, answer_to, items_of
+from making import made_by
 from remote import make_engine
 from waits import LONG, eventually
 
@@ -12,15 +13,7 @@ from service_streamer import RequestTimeout, StreamerClosed, _core
 
 @pytest.fixture
 def client():
-    made = []
-
-    def make(**options):
-        made.append(Client(**options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    yield from made_by(Client)
 
 
 def test_a_chunk_has_its_place_deadline_and_priority(client):

@@ -230,22 +230,6 @@ def test_tensors_of_every_layout_arrive(torch, make):
 
 
 @pytest.mark.torch
-def test_tensors_inside_of_other_objects_arrive(torch):
-    item = {"ids": torch.arange(LARGE), "mask": (torch.ones(3), np.zeros(LARGE))}
-    (seen,) = travel(item)
-    assert torch.equal(seen["ids"], item["ids"])
-    assert torch.equal(seen["mask"][0], item["mask"][0])
-
-
-@pytest.mark.torch
-def test_what_torch_has_beside_dense_tensors_arrives(torch):
-    sparse = torch.eye(3).to_sparse()
-    assert torch.equal(travel(sparse)[0].to_dense(), torch.eye(3))
-    parameter = torch.nn.Parameter(torch.ones(3))
-    assert isinstance(travel(parameter)[0], torch.nn.Parameter)
-
-
-@pytest.mark.torch
 def test_large_tensors_travel_in_shared_memory(torch):
     tensor = torch.zeros(LARGE)
     gc.collect()  # nothing of earlier tests may go meanwhile

@@ -6,7 +6,7 @@ import sys
 import pytest
 from waits import settled
 
-from service_streamer import CancelledError, QueueFull, RequestTimeout, StreamerClosed
+from service_streamer import CancelledError, RequestTimeout, StreamerClosed
 
 pytestmark = pytest.mark.every_python
 
@@ -80,17 +80,6 @@ def test_a_deadline_ends_the_await(held, run):
     assert streamer.stats().queued_items == 0
 
 
-def test_wait_for_of_asyncio_leaves_nothing_in_the_queue(held, run):
-    streamer = held()
-
-    async def main():
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(streamer.apredict([1]), 0.01)
-
-    run(main())
-    assert streamer.stats().queued_items == 0
-
-
 def test_a_full_queue_makes_tasks_wait_not_the_loop(held, gate, run):
     streamer = held(max_queue=1)
 
@@ -108,19 +97,6 @@ def test_a_full_queue_makes_tasks_wait_not_the_loop(held, gate, run):
         return [*answers, await future]
 
     assert run(main()) == [[0], [2], [4], [8], [10]]
-
-
-def test_a_full_queue_rejects_tasks(held, gate, run):
-    streamer = held(max_queue=1, overflow="reject")
-
-    async def main():
-        future = streamer.submit([1])
-        with pytest.raises(QueueFull):
-            await streamer.apredict([2])
-        gate.open()
-        return await future
-
-    assert run(main()) == [2]
 
 
 def test_close_ends_waiting_tasks(held, gate, run):

@@ -40,24 +40,6 @@ def test_the_hub_goes_on_while_greenlets_wait(script):
     )
 
 
-def test_many_greenlets_get_their_own_answers(script):
-    script(
-        """
-        streamer = make(double, 32)
-
-        def client(k):
-            for i in range(50):
-                assert streamer.predict([k, i]) == [2 * k, 2 * i]
-            return k
-
-        jobs = [gevent.spawn(client, k) for k in range(128)]
-        gevent.joinall(jobs, timeout=50, raise_error=True)
-        assert [job.value for job in jobs] == list(range(128))
-        assert streamer.stats().mean_batch_size > 4
-        """
-    )
-
-
 def test_deadlines_end_the_wait_of_a_greenlet(script):
     script(
         """
@@ -171,18 +153,6 @@ def test_wait_of_concurrent_futures_is_cooperative(script):
         gevent.spawn(flag.set)
         done, not_done = concurrent.futures.wait(futures, timeout=30)
         assert len(done) == 4 and not not_done
-        """
-    )
-
-
-def test_an_exception_reaches_the_greenlet(script):
-    script(
-        """
-        def predict(batch):
-            raise LookupError("no")
-        job = gevent.spawn(make(predict, 8).predict, [1])
-        job.join(30)
-        assert isinstance(job.exception, LookupError)
         """
     )
 

@@ -37,9 +37,9 @@ def test_a_streamer_is_live_and_ready(serves, streamers):
     eventually(lambda: client.ready() == (200, ""))
 
 
-def test_a_closed_streamer_is_not_ready_at_once(serves):
+def test_a_closed_streamer_is_not_ready_at_once(serves_asgi):
     streamer = ThreadedStreamer(double, 8)
-    client = serves(streamer)
+    client = serves_asgi(streamer)
     assert client.ready() == (200, "")
     streamer.close()
     assert client.ready() == (503, "the streamer is closed")
@@ -47,9 +47,9 @@ def test_a_closed_streamer_is_not_ready_at_once(serves):
 
 
 @pytest.mark.in_process
-def test_a_streamer_that_drains_is_not_ready(serves, held, gate, threads):
+def test_a_streamer_that_drains_is_not_ready(serves_asgi, held, gate, threads):
     streamer = held()
-    client = serves(streamer)
+    client = serves_asgi(streamer)
     threads.run(streamer.close)
     eventually(lambda: client.ready() == (503, "the streamer is closing"))
     gate.open()
@@ -67,18 +67,18 @@ def test_a_streamer_whose_thread_has_ended_is_not_ready(serves_asgi):
     streamer.close()
 
 
-def test_a_model_that_loads_is_not_ready(serves, process_streamers, process_gate):
+def test_a_model_that_loads_is_not_ready(serves_asgi, process_streamers, process_gate):
     streamer = process_streamers(Version, model_init_args=["new", process_gate])
-    client = serves(streamer)
+    client = serves_asgi(streamer)
     process_gate.wait_entered()
     assert client.ready() == (503, "the model is loading: 1 of 1 worker processes are starting")
     process_gate.open()
     eventually(lambda: client.ready() == (200, ""))
 
 
-def test_a_model_that_cannot_be_loaded_is_not_ready(serves, process_streamers):
+def test_a_model_that_cannot_be_loaded_is_not_ready(serves_asgi, process_streamers):
     streamer = process_streamers(BadInit, model_init_args=["raise"])
-    client = serves(streamer)
+    client = serves_asgi(streamer)
     eventually(lambda: "no weights here" in client.ready()[1])
     assert client.ready()[0] == 503
 
@@ -106,21 +106,21 @@ def test_one_of_two_workers_is_enough(serves_asgi, process_streamers):
 
 
 @pytest.mark.in_process
-def test_a_queue_above_its_share_is_not_ready(serves, held):
+def test_a_queue_above_its_share_is_not_ready(serves_asgi, held):
     streamer = held(max_queue=10)
-    client = serves(streamer, ready_queue_share=0.5)
+    client = serves_asgi(streamer, ready_queue_share=0.5)
     streamer.submit(list(range(5)))
     assert client.ready() == (200, "")
     streamer.submit([6])
     eventually(lambda: client.ready() == (503, "the queue is 60% full: 6 of 10"))
-    other = serves(streamer, ready_queue_share=None)
+    other = serves_asgi(streamer, ready_queue_share=None)
     assert other.ready() == (200, "")
 
 
-def test_a_client_whose_server_is_away_is_not_ready(serves, tmp_path):
+def test_a_client_whose_server_is_away_is_not_ready(serves_asgi, tmp_path):
     address = str(tmp_path / "socket")
     with Streamer.connect(address) as streamer:
-        client = serves(streamer)
+        client = serves_asgi(streamer)
         status, reason = client.ready()
         assert (status, address in reason) == (503, True)
         owner = Streamer(double, 8, mp_start_method="fork", address=address)
@@ -140,10 +140,10 @@ def test_a_client_reports_why_the_owner_cannot_load_the_model(
 
 
 @pytest.mark.parametrize("share", [1.5, -1])
-def test_a_wrong_share_is_refused(serves, share):
+def test_a_wrong_share_is_refused(serves_asgi, share):
     streamer = ThreadedStreamer(double, 8)
     with pytest.raises(ValueError, match=f"ready_queue_share.*{share}"):
-        serves(streamer, ready_queue_share=share)
+        serves_asgi(streamer, ready_queue_share=share)
 
 
 # --------------------------------------------------------------- blocking statistics
@@ -164,11 +164,11 @@ class Blocked:
         return self._stats()
 
 
-def test_statistics_that_block_do_not_block_the_probe(serves, monkeypatch):
+def test_statistics_that_block_do_not_block_the_probe(serves_asgi, monkeypatch):
     monkeypatch.setattr(_snapshots, "LIMIT", 0.05)
     with ThreadedStreamer(double, 8) as streamer:
         blocked = Blocked(streamer, monkeypatch)
-        client = serves(streamer)
+        client = serves_asgi(streamer)
         for _ in range(3):
             assert client.ready() == (503, "the streamer did not answer within 0.05 s")
         assert client.get("/stats").json["streamers"]["default"]["stats"] is None
@@ -200,9 +200,9 @@ def test_statistics_that_block_use_few_threads(serves_asgi, monkeypatch):
         assert asyncio.run(ask(serves_asgi(streamer).app, blocked)) == _app.MOST_THREADS == 32
 
 
-def test_an_error_of_the_statistics_is_reported_and_passes(serves, monkeypatch):
+def test_an_error_of_the_statistics_is_reported_and_passes(serves_asgi, monkeypatch):
     with ThreadedStreamer(double, 8) as streamer:
-        client = serves(streamer)
+        client = serves_asgi(streamer)
         with monkeypatch.context() as patch:
             patch.setattr(streamer, "stats", lambda: 1 / 0)
             status, reason = client.ready()

@@ -43,17 +43,19 @@ def test_a_client_is_ready_while_a_worker_lives(serves, make, workers, prefix):
     eventually(lambda: client.ready()[0] == 503)
 
 
-def test_a_client_may_be_ready_without_workers_but_not_without_its_broker(serves, servers, make):
+def test_a_client_may_be_ready_without_workers_but_not_without_its_broker(
+    serves_asgi, servers, make
+):
     server = servers()
-    client = serves(make(server), ready_without_workers=True)
+    client = serves_asgi(make(server), ready_without_workers=True)
     eventually(lambda: client.ready() == (200, ""))
     server.kill()
     eventually(lambda: client.ready()[1].startswith("the broker cannot be used: "))
 
 
-def test_a_client_whose_broker_goes_away_is_not_ready(serves, servers, make, workers):
+def test_a_client_whose_broker_goes_away_is_not_ready(serves_asgi, servers, make, workers):
     server = servers()
-    client = serves(make(server))
+    client = serves_asgi(make(server))
     workers(double, server=server)
     eventually(lambda: client.ready() == (200, ""))
     server.kill()
@@ -62,9 +64,9 @@ def test_a_client_whose_broker_goes_away_is_not_ready(serves, servers, make, wor
     eventually(lambda: client.ready() == (200, ""))
 
 
-def test_a_queue_at_the_broker_counts(serves, make, server, prefix):
+def test_a_queue_at_the_broker_counts(serves_asgi, make, server, prefix):
     streamer = make(max_queue=4)
-    client = serves(streamer, ready_queue_share=0.5)
+    client = serves_asgi(streamer, ready_queue_share=0.5)
     futures = [streamer.submit([number]) for number in range(3)]
     eventually(lambda: shown(client)["stats"]["stream"]["length"] == 3)
     assert client.ready()[0] == 503
@@ -111,9 +113,9 @@ def test_the_queue_of_a_client_is_that_of_its_shard(serves_asgi, make):
 
 
 @pytest.mark.often
-def test_a_worker_is_ready_when_its_model_is_loaded(serves, server, prefix, make, threads):
+def test_a_worker_is_ready_when_its_model_is_loaded(serves_asgi, server, prefix, make, threads):
     worker = RedisWorker(double, 8, redis_broker=server.url, prefix=prefix)
-    client = serves(worker, TOKEN)
+    client = serves_asgi(worker, TOKEN)
     assert client.ready() == (503, "the worker is starting")
     assert client.get("/live").status == 200
     threads.run(worker.run_forever)
@@ -127,10 +129,10 @@ def test_a_worker_is_ready_when_its_model_is_loaded(serves, server, prefix, make
     threads.join()
 
 
-def test_a_worker_without_its_broker_is_not_ready(serves, servers, prefix):
+def test_a_worker_without_its_broker_is_not_ready(serves_asgi, servers, prefix):
     server = servers()
     worker = ThreadedWorker(double, server, prefix)
-    client = serves(worker.worker)
+    client = serves_asgi(worker.worker)
     eventually(lambda: client.ready() == (200, ""))
     server.kill()
     eventually(lambda: client.ready()[1].startswith("the broker has been unreachable for "))
@@ -139,8 +141,8 @@ def test_a_worker_without_its_broker_is_not_ready(serves, servers, prefix):
     worker.close()
 
 
-def test_a_worker_whose_model_cannot_be_loaded_is_not_ready(serves, server, prefix):
+def test_a_worker_whose_model_cannot_be_loaded_is_not_ready(serves_asgi, server, prefix):
     worker = ThreadedWorker(BadInit, server, prefix, model_init_args=["raise"])
-    client = serves(worker.worker)
+    client = serves_asgi(worker.worker)
     eventually(lambda: client.ready()[0] == 503 and "starting" not in client.ready()[1])
     worker._thread.join(LONG)
