@@ -312,6 +312,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         raise NotImplementedError
 
     def _use(self, backend: Backend) -> None:
+        lifecycle.watch_backend(backend)
         self._backend = backend
         self._engine = backend.engine
 
