@@ -88,6 +88,7 @@ async def inside_a_generator(batch):
         yield [2 * item for item in batch]
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("model", [inside_a_task, inside_a_generator])
 def test_the_span_of_the_batch_is_current_in_an_async_model(spans, model):
     with ThreadedStreamer(model, batch_size=4) as streamer, otel.instrument(streamer, "doubler"):
