@@ -150,7 +150,7 @@ class Backend(Protocol):
     remote: bool
     """the model runs in another process"""
     pieces_to: bytes | None
-    """where workers send the pieces of streams; None: not through a broker"""
+    """the address to which workers send pieces of streams; None: not through a broker"""
 
     def close(self, drain: bool) -> None:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""

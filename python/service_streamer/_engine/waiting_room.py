@@ -28,7 +28,7 @@ class EngineThreads(EngineBackend):
 
     thread_name = "service-streamer-worker"
     _ended_early: Callable[[], None] | None = None
-    """as for `make_engine`"""
+    """the argument of `make_engine`"""
 
     def __init__(
         self, options: Options, threads: int = 1, future_type: type[Future] = Future

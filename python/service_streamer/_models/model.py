@@ -19,7 +19,7 @@ from ..managed_model import ManagedModel
 from ..step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
-"""what runs in worker processes"""
+"""a model for worker processes"""
 
 
 @dataclasses.dataclass(frozen=True)

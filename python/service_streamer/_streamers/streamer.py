@@ -55,7 +55,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     _needs_ready_worker = True
     """False: its requests wait elsewhere for a worker"""
     _kind = Kind.THREADS
-    """of its statistics, for monitors"""
+    """the kind in its statistics, for monitors"""
     _is_client = False
     """True: another process of this machine has its engine"""
 

@@ -52,7 +52,8 @@ class BatchRecord(NamedTuple):
     """
 
     contexts: list[tuple[bytes, int, float, int]]
-    """of each request with a context: the context, items, seconds in the queue, and its number"""
+    """the context of each request that has one, its items, its seconds in the queue, and its
+    number"""
     items: int
     requests: int
     close_reason: str

@@ -39,7 +39,7 @@ class StreamerView:
         self.name = streamer._name()
         """the name in its ``repr``, in messages and in reports"""
         self.kind: Kind = streamer._kind
-        """what runs the model"""
+        """the kind of its workers"""
 
     @property
     def streamer(self) -> BaseStreamer | None:

@@ -59,7 +59,7 @@ class AsyncWorkers(EngineThreads):
         self._mode = torch_mode()
         self._in_loop = _LoopModel(predict, self._name, context)
         self._working: list[None] = []
-        """one for each worker thread that has not ended"""
+        """an entry for each worker thread that has not ended"""
         self._ended_early = self._in_loop.cancel_unwanted
         super().__init__(options, count)
         run = functools.partial(self._in_loop.run, self.engine, self._mode)
@@ -107,14 +107,14 @@ class _Run:
         self.active = active
         """makes the context in which the model runs"""
         self.time = time.monotonic()
-        """when it was posted; later, when the model ended"""
+        """the time when it was posted; later, when the model ended"""
         self.bell = threads.ThreadWait()
         """rung for each piece of an async generator, and at the end"""
         self.taken = asyncio.Event()
         """the worker thread has used the last piece"""
         self.outputs: Any = None
         self.error: BaseException | None = asyncio.CancelledError()
-        """of a task that is cancelled before its first step"""
+        """the exception; at first that of a task that is cancelled before its first step"""
         self.ended = False
         self.unwanted = False
         self.task: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class _LoopModel(OfBatch):
         self._stopped = False
         self._told = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        """set before any method is called"""
+        """the event loop. It is there before any method is called"""
 
     # --- in worker threads
 

@@ -24,7 +24,7 @@ class Settings:
     batch_size: int
     worker_num: int
     threads_per_worker: int
-    """that compute"""
+    """the number of threads of each worker that compute"""
     policy: Policy
     max_latency: float | None
     """seconds; None: the policy does not use it"""

@@ -48,12 +48,12 @@ class Job:
     slo: float
     """target of the p99, in seconds"""
     seconds: float
-    """of one load"""
+    """the length of one load"""
     items_per_request: int = 1
     native: str | None = None
     """path of the compiled model"""
     native_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """of its `NativeModel`"""
+    """the options of its `NativeModel`"""
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """model_init_args, model_init_kwargs, warmup"""
     process_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -79,7 +79,7 @@ class RedisClient(EngineBackend):
         )
         self._lock = threads.original("_thread", "allocate_lock")()
         self.unreachable = ""
-        """why the last `stats` could not read the queue; empty if it could"""
+        """the reason why the last `stats` could not read the queue; empty: it could"""
         self._closing = False
         self._changed = threads.Condition()  # notified when _closing changes
         self._streams = StreamClient(
