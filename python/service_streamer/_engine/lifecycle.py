@@ -39,7 +39,8 @@ class Service(Protocol):
     exit hook calls it before the interpreter joins its threads.
     """
 
-    engine: Any
+    @property
+    def engine(self) -> Any: ...
 
     def close(self, drain: bool) -> None: ...
     def join(self, timeout: float | None) -> bool: ...

@@ -5,6 +5,7 @@ import inspect
 import weakref
 
 import pytest
+from waits import eventually
 
 from service_streamer import (
     Pipeline,
@@ -165,6 +166,7 @@ def test_a_tracer_gets_the_end_of_each_request(streamers):
     assert view.stop_tracing(tracer)
     assert (view.tracer, view.stop_tracing(tracer)) == (None, False)
     streamer.predict([1])
+    eventually(lambda: len(tracer.ended) == 3)  # that of `submit` ends in a callback
     assert sorted(tracer.ended) == [
         (1, "completed", "NoneType", False),
         (2, "completed", "NoneType", True),
