@@ -47,7 +47,7 @@ from .start import ModelVersion
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ..step_model import StepModel
+    from .._models.step_model import StepModel
 
 
 class Streamer(BaseStreamer[Item, Result, Piece]):

@@ -48,8 +48,8 @@ from .worker import Workers
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .._models.step_model import StepModel
     from .._statistics.stats import StreamerStats
-    from ..step_model import StepModel
 
 
 class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):

@@ -151,7 +151,6 @@ ROOMS = {
     "_statistics": {"_placement"},
     "_streamers": {"_core", "_base", "_waiting", "_engine", "_streams", "_statistics"},
     "managed_model": {"_base"},
-    "step_model": {"_base", "managed_model"},
     "_models": {
         "_core",
         "_base",
@@ -160,7 +159,6 @@ ROOMS = {
         "_streams",
         "_streamers",
         "managed_model",
-        "step_model",
     },
     "_processes": {
         "_core",
@@ -172,7 +170,6 @@ ROOMS = {
         "_statistics",
         "_streamers",
         "managed_model",
-        "step_model",
         "_models",
     },
     "_redis": {
@@ -210,7 +207,6 @@ ROOMS = {
         "_placement",
         "_statistics",
         "_streamers",
-        "step_model",
         "_models",
         "torch",
     },
@@ -253,7 +249,6 @@ ROOMS = {
         "_statistics",
         "_streamers",
         "managed_model",
-        "step_model",
         "_processes",
         "_redis",
         "_ray",
@@ -263,7 +258,6 @@ ROOMS = {
     },
     "metrics": {"_base", "_waiting", "_statistics", "extend", "hub"},
     "server": {"_base", "_streams", "hub", ""},
-    "tune": {"_base"},
     "web": {
         "_base",
         "_waiting",
@@ -292,7 +286,6 @@ ROOMS = {
         "hub",
         "",
         "server",
-        "tune",
         "web",
     },
     "__main__": {"_commands"},

@@ -22,13 +22,13 @@ from ..._engine import lifecycle
 from ..._processes.streamer import Streamer
 from ..._streamers.streamer import BaseStreamer
 from ..._threads.threaded import ThreadedStreamer
-from ...tune._rates import Point
-from ...tune._space import Settings
 from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
 from ..bench.results import percentile
 from ..bench.targets import BenchTarget, one_line
 from ..bench.targets import Settings as TargetSettings
 from ..options import CommandError, find
+from .search.rates import Point
+from .search.space import Settings
 
 _WARM_UP = 0.25  # of the measured time
 _REQUESTS_IN_TURN = 5  # of one client: the least time of a load

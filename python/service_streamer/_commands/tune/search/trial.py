@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ._rates import Point
-from ._space import Settings
+from .rates import Point
+from .space import Settings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .._base.options import POLICIES
-from .._base.types import Policy
+from ...._base.options import POLICIES
+from ...._base.types import Policy
 
 _CLASSES = ("policy", "affinity", "native")  # parameters whose values have no order
 _LATENCIES = (1 / 16, 1 / 4)  # max_latency, as shares of the target
