@@ -127,7 +127,8 @@ class EngineLike(Protocol):
 class Backend(Protocol):
     """An engine, and the threads or processes that answer its requests.
 
-    It has no reference to the streamer, so that an unreferenced streamer can be deleted.
+    It has no reference to the streamer, so that an unreferenced streamer can be deleted. It can be
+    hashed and weakly referenced, so its class is no dataclass with ``eq``.
 
     Example:
         >>> class Impatient(extend.WaitingRoom):  # has all of it, and changes what is different
