@@ -249,6 +249,7 @@ ROOMS = {
         "_statistics",
         "_streamers",
         "managed_model",
+        "_models",
         "_processes",
         "_redis",
         "_ray",
