@@ -60,7 +60,7 @@ def load_upper(folder: Path) -> object:
 def base() -> None:
     for name in service_streamer.__all__:
         getattr(service_streamer, name)
-    for name in ("hub", "managed_model", "onnx", "step_model", "torch", "web"):
+    for name in ("hub", "managed_model", "onnx", "torch", "web"):
         importlib.import_module(f"service_streamer.{name}")
     with Streamer(upper, batch_size=8, mp_start_method="fork") as streamer:
         assert streamer.predict(["a"]) == ["A"]

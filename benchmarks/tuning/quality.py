@@ -24,12 +24,12 @@ from typing import Any
 import machine
 
 from service_streamer._commands.tune.process import TrialProcess
+from service_streamer._commands.tune.search.front import FINALISTS
+from service_streamer._commands.tune.search.rates import TrialError, find_rate, least_p99
+from service_streamer._commands.tune.search.search import Search
+from service_streamer._commands.tune.search.space import Settings, Space
+from service_streamer._commands.tune.search.trial import Trial
 from service_streamer._commands.tune.trial import Job
-from service_streamer.tune._front import FINALISTS
-from service_streamer.tune._rates import TrialError, find_rate, least_p99
-from service_streamer.tune._search import Search
-from service_streamer.tune._space import Settings, Space
-from service_streamer.tune._trial import Trial
 
 from .models import MODELS, SLO
 from .replay import Grid

@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from service_streamer.tune._front import FINALISTS, finalists
-from service_streamer.tune._rates import Point
-from service_streamer.tune._search import Search
-from service_streamer.tune._space import Settings, Space
+from service_streamer._commands.tune.search.front import FINALISTS, finalists
+from service_streamer._commands.tune.search.rates import Point
+from service_streamer._commands.tune.search.search import Search
+from service_streamer._commands.tune.search.space import Settings, Space
 
 SHARE = 0.2  # of the settings: the most that a search may try
 

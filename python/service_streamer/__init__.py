@@ -41,6 +41,7 @@ from ._base.errors import (
 )
 from ._core import __version__
 from ._engine.future import Future
+from ._models.step_model import StepModel
 from ._processes.streamer import Streamer
 from ._ray.streamer import RayStreamer
 from ._redis.forever import run_redis_workers_forever
@@ -52,7 +53,6 @@ from ._statistics.time_summary import TimeSummary
 from ._threads.batched import batched
 from ._threads.threaded import ThreadedStreamer
 from .managed_model import ManagedModel
-from .step_model import StepModel
 
 __all__ = [
     "AlreadyRecording",

@@ -22,6 +22,7 @@ A back end begins with `WaitingRoom`, whose threads hand batches on, and `Backen
 and `server` read no private member of streamers and hubs.
 """
 
+from ._base.grouping import grouping
 from ._base.options import Options
 from ._engine.backend import Backend, Batch, EngineLike
 from ._engine.future import Outcome, outcome_of
@@ -30,7 +31,7 @@ from ._engine.waiting_room import WaitingRoom
 from ._models.serving import answer
 from ._streamers.streamer import BackendStreamer, BaseStreamer
 from ._streamers.timeline import BatchRun
-from ._streamers.tracing import RequestEnd, RequestSpan, RequestTracer
+from ._streamers.tracing import BatchRecord, RequestEnd, RequestSpan, RequestTracer
 from ._streamers.view import StreamerView, view_of
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "BackendStreamer",
     "BaseStreamer",
     "Batch",
+    "BatchRecord",
     "BatchRun",
     "EngineLike",
     "Options",
@@ -50,6 +52,7 @@ __all__ = [
     "after_close_all",
     "after_first_request",
     "answer",
+    "grouping",
     "outcome_of",
     "view_of",
 ]

@@ -28,7 +28,6 @@ ROOMS = {
     "service_streamer": "api/test_compat.py",
     "onnx": "onnx_files",
     "managed_model": "api/test_managed_model.py",
-    "step_model": "steps",
     "torch": "native",
 }
 """the tests of a room of the package whose name no folder of tests has"""

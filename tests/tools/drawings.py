@@ -281,7 +281,7 @@ def python_package() -> Drawing:
         ("model", "models", "_models"),
         ("engine", "what all streamers share", "_streamers"),
         ("engine", "pieces of outputs", "_streams"),
-        ("engine", "the engine in Python, numbers", "_engine · _statistics · step_model"),
+        ("engine", "the engine in Python, numbers", "_engine · _statistics"),
         ("engine", "waits, cores and devices", "_waiting · _placement · managed_model"),
         ("group", "errors, options, types", "_base"),
         ("broker", "C++", "_core · _torch"),

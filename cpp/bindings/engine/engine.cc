@@ -218,7 +218,10 @@ PyMethodDef methods[] = {
      "next_batch($self, timeout, /)\n--\n\n"
      "Takes a batch, which together with those that this thread has not answered weighs at most max_weight.\n"
      "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
-    {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
+    {"ring", engine_ring, METH_NOARGS,
+     "ring($self)\n--\n\nEnds the wait of at least one thread in next_batch(), or the next wait."},
+    {"begin_serving", engine_begin_serving, METH_NOARGS,
+     "begin_serving($self)\n--\n\nMakes a wait of this thread for a request of the engine raise RuntimeError."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,

@@ -19,4 +19,7 @@ PyObject* engine_run_timer(PyObject* self, PyObject* none);
 PyObject* engine_next_batch(PyObject* self, PyObject* timeout);
 PyObject* engine_ring(PyObject* self, PyObject* none);
 
+// For a thread that runs the model of batches that others take (METH_NOARGS).
+PyObject* engine_begin_serving(PyObject* self, PyObject* none);
+
 }  // namespace service_streamer::bindings

@@ -30,12 +30,10 @@ bool begin_serving(EngineObject* self) {
 Engine::Ready wait_for_batch(EngineObject* self, CloseReason& reason, const WaitEnd& end, const ItemWeights& live,
                              DeferredWake& later) {
   Waiter& waiter = WaiterPool::acquire();
-  if (end.rung != nullptr) self->taker = &waiter;
   PyThreadState* state = PyEval_SaveThread();
   later.wake();
   const Engine::Ready ready = self->engine->wait_for_batch(waiter, reason, end, live);
   PyEval_RestoreThread(state);
-  if (end.rung != nullptr) self->taker = nullptr;
   WaiterPool::release(waiter);
   return ready;
 }
@@ -114,10 +112,15 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   Py_RETURN_FALSE;
 }
 
+PyObject* engine_begin_serving(PyObject* object, PyObject*) {
+  if (!begin_serving(self_of(object))) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* engine_ring(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
   self->rung = true;
-  if (self->taker != nullptr && self->fork_generation == fork_generation()) self->taker->parker.unpark();
+  if (self->fork_generation == fork_generation()) self->engine->wake_idle();
   Py_RETURN_NONE;
 }
 

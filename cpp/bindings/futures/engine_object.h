@@ -24,7 +24,6 @@ struct EngineObject {
   PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
   PyObject* ended_early;  // hook, called after requests have ended of which a Python worker has items; or nullptr
   std::uint32_t fork_generation;
-  Waiter* taker;           // of the thread in next_batch(); nullptr: none
   std::atomic<bool> rung;  // ring() was called since next_batch() returned None
   EngineBatch* batches;    // the newest that exists; they are a list
   bool started;

@@ -222,6 +222,15 @@ void Engine::stop_waiting(IdleWorker& worker) {
   wakes.run();
 }
 
+void Engine::wake_idle() {
+  Wakes wakes;
+  {
+    MutexLock lock(mutex_);
+    for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);
+  }
+  wakes.run();
+}
+
 bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live) {
   batch = {};
   try {

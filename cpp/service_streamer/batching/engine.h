@@ -108,6 +108,8 @@ class Engine {
       EXCLUDES(mutex_);
   // Ends the wait. A batch that is reserved for the worker goes to another one.
   void stop_waiting(IdleWorker& worker) EXCLUDES(mutex_);
+  // Makes each thread in wait_for_batch() look at WaitEnd::rung again.
+  void wake_idle() EXCLUDES(mutex_);
 
   // Fills `batch` with the items that are queued now, up to the limit of the policy. Ends requests whose deadline has
   // passed. Returns false if no item is left, because other workers took them, or they were cancelled or expired; or

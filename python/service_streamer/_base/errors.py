@@ -159,7 +159,7 @@ _REMEDIES = {
     "NoneType": "return the outputs: is a return statement missing?",
     "coroutine": "await it: a ThreadedStreamer takes an async predict_function",
 }
-"""what helps if the returned value has this type"""
+"""the remedy, by the type of the returned value"""
 
 
 class OutputSizeMismatch(StreamerError):

@@ -203,7 +203,18 @@ def grouping(
     strict_weight: bool = False,
     bucket: Sequence[float] | None = None,
 ) -> Grouping | None:
-    """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike."""
+    """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike.
+
+    Args:
+        key, weight, max_weight, padded, strict_weight, bucket: as for `ThreadedStreamer`.
+
+    Raises:
+        TypeError, ValueError: an option is invalid. The message names it and its value.
+
+    Example:
+        >>> extend.grouping(weight=len, max_weight=100).max_weight
+        100.0
+    """
     if weight is None and max_weight is not None:
         raise wrong_option(f"max_weight={max_weight!r} needs weight")
     if weight is not None and max_weight is None and bucket is None:

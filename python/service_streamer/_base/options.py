@@ -39,6 +39,7 @@ class Options:
     Example:
         >>> extend.Options(batch_size=64, policy="greedy").max_latency
         0.1
+        >>> options = extend.Options(batch_size=64, grouping=extend.grouping(key=len))
     """
 
     batch_size: int

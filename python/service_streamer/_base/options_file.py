@@ -27,7 +27,7 @@ class OptionsFile:
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
     """the options by name"""
     source: TomlFile | None = None
-    """None: there is no file, and so there are no options"""
+    """the file; None: there is none, and so there are no options"""
 
     @classmethod
     def of(cls, given: Any) -> OptionsFile:

@@ -21,9 +21,9 @@ else:
 # Of a streamer. A streamer without parameters has Any for each.
 Item = TypeVar("Item", contravariant=True, default=Any)
 Result = TypeVar("Result", covariant=True, default=Any)
-"""what `predict` returns"""
+"""the result of `predict`"""
 Piece = TypeVar("Piece", covariant=True, default=Any)
-"""what a stream yields"""
+"""one output of a stream"""
 
 # Of a model, a future and a function: item, output, output of a streaming model, and any value.
 T = TypeVar("T", default=Any)

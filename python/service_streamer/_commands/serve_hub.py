@@ -41,7 +41,7 @@ SERVER_OPTIONS = (
     *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips"),
 )
 WORKERS = "worker_num"
-"""of a `Streamer`; for a folder: the worker processes that its models share"""
+"""worker processes of a `Streamer`; for a folder: those that its models share"""
 
 
 def add_hub_options(add: Add) -> None:

@@ -127,7 +127,8 @@ class EngineLike(Protocol):
 class Backend(Protocol):
     """An engine, and the threads or processes that answer its requests.
 
-    It has no reference to the streamer, so that an unreferenced streamer can be deleted.
+    It has no reference to the streamer, so that an unreferenced streamer can be deleted. It can be
+    hashed and weakly referenced, so its class is no dataclass with ``eq``.
 
     Example:
         >>> class Impatient(extend.WaitingRoom):  # has all of it, and changes what is different
@@ -150,7 +151,7 @@ class Backend(Protocol):
     remote: bool
     """the model runs in another process"""
     pieces_to: bytes | None
-    """where workers send the pieces of streams; None: not through a broker"""
+    """the address to which workers send pieces of streams; None: not through a broker"""
 
     def close(self, drain: bool) -> None:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""

@@ -39,7 +39,8 @@ class Service(Protocol):
     exit hook calls it before the interpreter joins its threads.
     """
 
-    engine: Any
+    @property
+    def engine(self) -> Any: ...
 
     def close(self, drain: bool) -> None: ...
     def join(self, timeout: float | None) -> bool: ...
@@ -102,9 +103,14 @@ def after_close_all(callback: Callable[[], object]) -> None:
     _after_close_all.append(callback)
 
 
-def before_worker_ends(callback: Callable[[], object]) -> None:
-    """Register a function that a worker process calls before it ends. It must not raise."""
-    _before_worker_ends.append(callback)
+def before_worker_ends(callback: Callable[[], object], *, last: bool = False) -> None:
+    """Register a function that a worker process calls before it ends. It must not raise.
+
+    Args:
+        callback: the function.
+        last: call it after the others.
+    """
+    _before_worker_ends.insert(len(_before_worker_ends) if last else 0, callback)
 
 
 def on_drop(callback: Callable[[object], object]) -> None:

@@ -28,7 +28,7 @@ class EngineThreads(EngineBackend):
 
     thread_name = "service-streamer-worker"
     _ended_early: Callable[[], None] | None = None
-    """as for `make_engine`"""
+    """the argument of `make_engine`"""
 
     def __init__(
         self, options: Options, threads: int = 1, future_type: type[Future] = Future
@@ -70,12 +70,21 @@ class EngineThreads(EngineBackend):
         self._timer.start()
 
     def _run(self) -> None:
-        with only_thread_of(self.engine):
-            self.work()
+        try:
+            with only_thread_of(self.engine):
+                self.work()
+        finally:
+            self.ended()
 
     def work(self) -> None:
         """Take batches until the engine is closed and empty. If it raises, all requests end."""
         raise NotImplementedError
+
+    def ended(self) -> None:
+        """Clean up. Called once by each thread, also after a hook has raised.
+
+        The engine is closed, and its queue is empty.
+        """
 
 
 class WaitingRoom(EngineThreads):
@@ -107,7 +116,7 @@ class WaitingRoom(EngineThreads):
     def woken(self) -> None:
         """Do what other threads have left to do. Called after each wait, also if there is no batch.
 
-        ``engine.ring()`` ends a wait without a batch. It is for a back end with one thread.
+        ``engine.ring()`` ends a wait without a batch, of at least one thread.
         """
 
     def hand_on(self, batch: _core.Batch) -> None:
@@ -116,12 +125,6 @@ class WaitingRoom(EngineThreads):
         A batch that is dropped ends its requests with `WorkerLost`.
         """
         raise NotImplementedError
-
-    def ended(self) -> None:
-        """Clean up. Called once by each thread, if no hook has raised.
-
-        The engine is closed, and its queue is empty.
-        """
 
     def work(self) -> None:
         while True:
@@ -133,7 +136,6 @@ class WaitingRoom(EngineThreads):
             if batch is not None:
                 self.hand_on(batch)
             del batch
-        self.ended()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ It uses the engine, the streams and the interface of streamers.
 
 =====================  ===========================================================================
 model                  a predict function or a `ManagedModel`: checked, pickled and loaded
+step_model             `StepModel`, the base class of models that make outputs in steps
 native                 what a native model is to a streamer
 session_model          pickles the model of a notebook
 unpicklable            finds the part of a model that cannot be pickled

@@ -16,10 +16,10 @@ from .._base.messages import made_by_user, see, short, warn, wrong_option
 from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
 from ..managed_model import ManagedModel
-from ..step_model import StepModel
+from .step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
-"""what runs in worker processes"""
+"""a model for worker processes"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,8 +37,8 @@ Active = Callable[[], contextlib.AbstractContextManager[object]]
 class OfBatch:
     """A model that must know for which batch it runs."""
 
-    def bound_to(self, batch: _core.Batch) -> Predict:
-        """Return the model for one run of the batch."""
+    def bound_to(self, batch: _core.Batch, active: Active) -> Predict:
+        """Return the model for one run of the batch, in an `active` context."""
         raise NotImplementedError
 
 
@@ -208,7 +208,7 @@ def run(
     and `refused` gets the error.
     """
     if isinstance(predict, OfBatch):
-        predict = predict.bound_to(batch)
+        predict = predict.bound_to(batch, active)
     try:
         with active():
             if any(reader_of(context) is not None for context, *_ in batch.contexts):

@@ -59,10 +59,10 @@ class PipelineFuture(Future):
         self._check_may_wait()
         return super().exception(timeout)
 
-    def _timing(self) -> tuple[float, float] | None:  # type: ignore[override]
+    def _timing(self) -> tuple[float, float, int | None, str | None] | None:
         """Return the times before and in the stages. The request has not one batch, but many."""
         timing = super()._timing()
-        return None if timing is None else timing[:2]
+        return None if timing is None else (*timing[:2], None, None)
 
     def _check_may_wait(self) -> None:
         if (backend := self._backend) is not None and not self.done():

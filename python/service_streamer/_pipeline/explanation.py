@@ -55,7 +55,7 @@ class Load:
 
     name: str
     streamer: BaseStreamer | None
-    """None: not known"""
+    """the streamer of the stage; None: not known"""
     stats: StreamerStats
     recent: EventStats
     seconds: float

@@ -279,7 +279,8 @@ class Pipeline(BaseStreamer):
 
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: which stage limits the pipeline."""
-        assert isinstance(stats, PipelineStats)
+        if not isinstance(stats, PipelineStats):  # of a view, without the stages
+            stats = self.stats()
         return verdict(stats, loads_of(self.stages, stats))
 
     @property

@@ -23,7 +23,7 @@ class Piece:
         self.request = request
         self.items = items
         self.context: bytes | None = None
-        """see `request_context`"""
+        """the context of the request, as in `request_context`"""
         # Empty: not begun, or ended. Several threads may be about to end it, and pop() is atomic.
         self._batch: list[_core.Batch] = []
         self._call: Any = None
@@ -112,7 +112,8 @@ class StagedRequest:
         items = _core.item_list(batch)
         starts = range(0, len(items), piece_size) if items else (0,)
         self.pieces = [Piece(self, items[start : start + piece_size]) for start in starts]
-        """those that may be cancelled; none once all have ended, for they refer to the request"""
+        """the pieces that may be cancelled; none once all have ended, for they refer to the
+        request"""
         self._left = [None] * len(self.pieces)  # one for each that has not ended; pop() is atomic
         self.priority = priority
         self.tenant = tenant

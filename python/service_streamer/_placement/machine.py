@@ -24,7 +24,7 @@ class Core:
     """A physical core."""
 
     cpus: tuple[int, ...]
-    """those of its CPUs (SMT siblings) that may be used, ascending"""
+    """its CPUs (SMT siblings) that may be used, ascending"""
     node: int
     """its NUMA node"""
 

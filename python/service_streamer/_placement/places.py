@@ -31,9 +31,9 @@ class Place:
     """The CPUs and the threads of one worker process."""
 
     threads: int
-    """of the libraries that compute in it"""
+    """the number of threads of each library that computes there"""
     cpus: tuple[int, ...] | None = None
-    """that it runs on; None: all"""
+    """the CPUs that it runs on; None: all"""
     node: int | None = None
     """the NUMA node of these CPUs; None: they are on several, or there is only one"""
     is_chosen: bool = False

@@ -14,7 +14,6 @@ from .. import _core
 from .._base.errors import RequestTimeout, StreamerClosed, StreamerError
 from .._base.messages import see
 from .._base.options import Options
-from .._engine import lifecycle
 from .._engine.backend import EngineBackend, join_in_background, make_engine, weakly
 from .._waiting import callbacks
 from .._waiting.threads import original
@@ -70,7 +69,6 @@ class Client(EngineBackend):
         self._recording = False  # the owner records for this client
         self._events = b""  # of the last recording
         self._fetching = original("_thread", "allocate_lock")()
-        lifecycle.watch_backend(self)
 
     def join(self, timeout: float | None) -> bool:
         self._fetch_events(QUERY_TIMEOUT if timeout is None else min(timeout, QUERY_TIMEOUT))

@@ -44,13 +44,13 @@ class ProcessOptions:
     placement: Placement = dataclasses.field(default_factory=Placement)
     """their CPUs and threads"""
     start_method: StartMethod = "spawn"
-    """how processes are started: one of START_METHODS"""
+    """the way in which processes are started: one of START_METHODS"""
     retries: int = 1
     """how often a batch is run again after its worker died"""
     hang_timeout: float | None = None
     """most seconds that a worker may take for one batch; then it is killed. None: no limit"""
     address: str | None = None
-    """where other processes connect; None: a generated abstract name"""
+    """the address where other processes connect; None: a generated abstract name"""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -107,7 +107,7 @@ class Processes(EngineBackend):
             places=places,
         )
         self.address: str = self.server.address
-        """where other processes connect"""
+        """the address where other processes connect"""
         self.user: int | None = os.geteuid()
         """the only user whose processes may connect"""
         starter = Starter(

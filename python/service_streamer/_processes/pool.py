@@ -71,10 +71,10 @@ class Pool:
         """the supervisor ends all workers"""
         self.slots = [Slot(index) for index in range(worker_num)]
         self.workers: dict[int, Worker] = {}
-        """by the number that the server gave them, until their connection is closed"""
+        """the workers by the number that the server gave them, until their connection is closed"""
         self.restarts = Restarts(version, self.slots, self.workers, clock)
         self.on_death: Callable[[], object] | None = None
-        """see `Supervisor.share`"""
+        """the function that `Supervisor.share` was given"""
         self.failure: InitFailure | None = None
         """the reason why the server rejects requests: no worker can load the model"""
         self._ending: dict[

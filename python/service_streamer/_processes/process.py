@@ -26,7 +26,7 @@ class Process:
     def __init__(self, pid: int, status: int | None = None, life: int | None = None) -> None:
         self.pid = pid
         self.exit_code: int | None = None
-        """-n: killed by signal n; None: it runs, or other code has waited for it"""
+        """the exit code; -n: killed by signal n; None: it runs, or other code has waited for it"""
         self.ended = False
         self._status = status
         self._descriptors = [fd for fd in (status, life) if fd is not None]

@@ -14,7 +14,6 @@ import _socket
 import dataclasses
 import os
 import pickle
-import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -173,6 +172,8 @@ def _closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
     Returns:
         Actions, and the descriptors that an action cannot close: they are above the limit.
     """
+    import resource  # only needed here
+
     actions, beyond = [], []
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for name in os.listdir(machine.own_proc("fd")):

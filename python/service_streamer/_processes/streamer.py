@@ -47,7 +47,7 @@ from .start import ModelVersion
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ..step_model import StepModel
+    from .._models.step_model import StepModel
 
 
 class Streamer(BaseStreamer[Item, Result, Piece]):
@@ -125,7 +125,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
     _kind = Kind.PROCESSES
     _peer: Processes | Client
     _start_method: str
-    """of the workers; a client has none"""
+    """the start method of the workers; a client has none"""
 
     @overload
     def __init__(

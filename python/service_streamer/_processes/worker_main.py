@@ -55,7 +55,7 @@ class Job:
     inline: bool = False
     """outputs may go to other machines, so shared memory is not used"""
     relay: Address | None = None
-    """where the pieces of streams for other machines go"""
+    """the address for pieces of streams that go to other machines"""
 
 
 class Worker(BaseProcess):

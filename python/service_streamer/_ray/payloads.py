@@ -35,7 +35,7 @@ class Store:
     def __init__(self) -> None:
         self._values: list[tuple[bytes, list[pickle.PickleBuffer]]] = []
         self.size = 0
-        """bytes of the buffers so far"""
+        """the bytes of the buffers so far"""
 
     def pack(self, value: Any) -> bytes | int:
         """Return the pickle of a value, or its place in the object that `put` makes.

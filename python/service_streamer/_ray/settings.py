@@ -38,9 +38,9 @@ class RaySettings:
     resources: Mapping[str, float] | None = None
     """other resources of one replica"""
     runtime_env: Mapping[str, Any] | None = None
-    """of the actors"""
+    """the runtime environment of the actors"""
     name: str | None = None
-    """under which other processes find the owner; None: they do not"""
+    """the name under which other processes find the owner; None: they do not"""
     placement_timeout: float = 5
     """seconds after which a replica without a node that could have it is an error"""
     retries: int = 1

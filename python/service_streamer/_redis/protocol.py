@@ -133,9 +133,9 @@ class RequestMessage(NamedTuple):
     items: int
     """the number of items in this message"""
     deadline: int
-    """in ms on the broker's clock; 0: none"""
+    """the deadline in ms on the broker's clock; 0: none"""
     sent: int
-    """when it was sent, in ms on the broker's clock"""
+    """the time at which it was sent, in ms on the broker's clock"""
     priority: int
     body: bytes
 

@@ -14,7 +14,7 @@ class Shard(NamedTuple):
     """A part of a queue. A client uses one, a worker all."""
 
     broker: Broker
-    """with the node that has the keys"""
+    """the broker, with the node that has the keys"""
     keys: Keys
 
 

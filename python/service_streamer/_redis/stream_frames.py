@@ -18,12 +18,12 @@ class Frame(NamedTuple):
     """One message of a stream (`_streams.moving.Kind`)."""
 
     number: int
-    """of the stream in its client"""
+    """the number of the stream in its client"""
     kind: int
     run: bytes
     """the id of the writer: 8 bytes"""
     position: int
-    """of the piece; at the end, the number of pieces"""
+    """the number of the piece; at the end, of all pieces"""
     payload: bytes
 
 

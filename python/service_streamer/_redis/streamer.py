@@ -15,7 +15,6 @@ from .._models.model import name_of
 from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
 from .._streamers.streamer import BaseStreamer
-from .explanation import explain, verdict
 
 
 class RedisStreamer(BaseStreamer[Item, Result, Piece]):
@@ -109,6 +108,8 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
 
     def explain(self) -> str:
         """Return a report: times, failures, the queue at the broker, its workers, and one hint."""
+        from .explanation import explain  # left to reports
+
         name, stats = self._name(), self.stats()
         text = explain(name, stats, getattr(self._backend, "unreachable", ""))
         return self._explanation(text, name, stats)
@@ -125,12 +126,15 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
     @staticmethod
     def _html(name: str, stats: StreamerStats) -> str:
         from .._streamers.notebook import of_stats
+        from .explanation import verdict
 
         stream = stats.stream
         sentence = "The queue cannot be read." if stream is None else verdict(stream, stats)
         return of_stats(stats, name, sentence)
 
     def _verdict(self, stats: StreamerStats) -> str:
+        from .explanation import verdict
+
         if stats.stream is None:
             return f"The queue cannot be read: {getattr(self._backend, 'unreachable', '')}"
         return verdict(stats.stream, stats)

@@ -45,13 +45,13 @@ class WorkerStats:
     items: int
     """items of those batches"""
     decode_time: TimeSummary
-    """to unpickle the items of one batch"""
+    """the time to unpickle the items of one batch"""
     predict_time: TimeSummary
-    """of one batch in the model"""
+    """the time of one batch in the model"""
     encode_time: TimeSummary
-    """to pickle the outputs of one batch"""
+    """the time to pickle the outputs of one batch"""
     transport_time: TimeSummary
-    """of one batch to the worker and back, without the three other times"""
+    """the time of one batch to the worker and back, without the three other times"""
     busy_time: float
     """seconds that it has worked on batches: the totals of decode, predict and encode"""
     cpus: str | None = None

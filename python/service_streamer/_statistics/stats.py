@@ -10,7 +10,7 @@ from .parts import StepStats, StreamStats, TenantStats, WorkerStats
 from .time_summary import TimeSummary
 
 OUTCOMES = ("completed", "failed", "cancelled", "expired", "rejected", "dropped")
-"""how a request ends: the fields of `EventStats` that count it"""
+"""the ends of a request: the fields of `EventStats` that count them"""
 
 html_of: Callable[[StreamerStats], str] = repr
 """returns what a notebook shows; set by the module of `BaseStreamer`, which is above this one"""
@@ -44,18 +44,18 @@ class EventStats:
     other_keys: int
     """batches that were not full while only items with other keys or buckets were queued"""
     weight: float
-    """of those items; 0 without ``max_weight`` and ``bucket``"""
+    """the weight of those items; 0 without ``max_weight`` and ``bucket``"""
     padded_weight: float
     """the same with padding: for each batch, its items times the weight of the heaviest"""
     close_reasons: Mapping[str, int]
     """number of batches by the reason why they closed; `explain` describes the reasons"""
 
     queue_time: TimeSummary
-    """of a request, from its arrival until a worker takes it"""
+    """the time of a request from its arrival until a worker takes it"""
     service_time: TimeSummary
-    """of one batch in the model"""
+    """the time of one batch in the model"""
     delivery_time: TimeSummary
-    """from the end of a batch until the caller has its outputs"""
+    """the time from the end of a batch until the caller has its outputs"""
 
     @property
     def mean_batch_size(self) -> float:
@@ -145,7 +145,7 @@ class StreamerStats(EventStats):
     tenants: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """the items in the queue of each tenant with a name: of the 20 that have most"""
     tenant_stats: Mapping[str, TenantStats] = dataclasses.field(default_factory=dict)
-    """of the tenants that the option ``tenants`` names, and "*": of all others"""
+    """the counts of the tenants that the option ``tenants`` names, and "*": of all others"""
     max_queue_per_tenant: int = 0
     """most items of one tenant in the queue; 0: no limit"""
     slo: float = 0.0
@@ -153,7 +153,7 @@ class StreamerStats(EventStats):
     batch_limit: int = 0
     """most items per batch: `batch_size`, or less if larger batches would miss the slo"""
     least_service: float = 0.0
-    """with an slo, the expected time of a batch of one item in seconds; 0: not known"""
+    """the expected time of a batch of one item in seconds, with an slo; 0: not known"""
     buckets: int = 0
     """the number of buckets of items of similar weight; 0: none"""
 
@@ -171,8 +171,8 @@ class StreamerStats(EventStats):
     processes the most. None: a GPU computes, no torch is seen, or no worker has started"""
 
     steps: StepStats | None = None
-    """of a `StepModel`. A batch is one item then, and its service time lasts from its first step to
-    its last. None: the model is no StepModel"""
+    """the steps of a `StepModel`. A batch is one item then, and its service time lasts from its
+    first step to its last. None: the model is no StepModel"""
 
     broker_errors: int = 0
     """requests of a RedisStreamer that raised `BrokerError`"""

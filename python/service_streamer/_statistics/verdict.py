@@ -311,4 +311,4 @@ ROWS: tuple[Callable[[Evidence], str | None], ...] = (
     greedy_policy,
     idle_workers,
 )
-"""in order: the first one that applies is the limit. The last one always applies"""
+"""the first row that applies is the limit. The last one always applies"""

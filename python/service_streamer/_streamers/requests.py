@@ -37,7 +37,7 @@ class Requests(Generic[Item, Result, Piece]):
     _engine: EngineLike
     _options: Options
     _tracing: Tracing | None = None
-    """set by `StreamerView.start_tracing`"""
+    """the spans that `StreamerView.start_tracing` has begun; None: there are none"""
     _count_items: Callable[[Any], int] = staticmethod(operator.length_hint)
     """the number of items of what a request has, for its span"""
 

@@ -19,10 +19,8 @@ from .._engine import lifecycle
 from .._engine.backend import Backend, EngineLike, NoBackend
 from .._engine.future import Future
 from .._statistics import stats as _stats
-from .._statistics.explain import explain
 from .._statistics.parts import Kind
 from .._statistics.stats import StreamerStats
-from .._statistics.verdict import verdict
 from .._waiting import greenlets
 from .._waiting.threads import original
 from .._waiting.timeouts import countdown
@@ -55,7 +53,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     _needs_ready_worker = True
     """False: its requests wait elsewhere for a worker"""
     _kind = Kind.THREADS
-    """of its statistics, for monitors"""
+    """the kind in its statistics, for monitors"""
     _is_client = False
     """True: another process of this machine has its engine"""
 
@@ -201,6 +199,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         The text is for people; use `stats` for the values. If the process that forms the batches
         cannot be reached, the report says so. A notebook shows the report as HTML.
         """
+        from .._statistics.explain import explain  # only needed here
+
         try:
             name, stats = self._name(), self.stats()
             return self._explanation(explain(name, stats), name, stats)
@@ -300,6 +300,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
 
     def _verdict(self, stats: StreamerStats) -> str:
         """Return one sentence: what limits the size of the batches."""
+        from .._statistics.verdict import verdict  # only needed here
+
         return verdict(stats, stats.last_10s)
 
     @property
@@ -312,6 +314,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         raise NotImplementedError
 
     def _use(self, backend: Backend) -> None:
+        lifecycle.watch_backend(backend)
         self._backend = backend
         self._engine = backend.engine
 

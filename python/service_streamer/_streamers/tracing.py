@@ -33,18 +33,27 @@ class RequestEnd(NamedTuple):
     """seconds since the end"""
     taken: bool = False
     """the caller has waited for the end"""
-    times: tuple[float, float, int, str] | None = None
+    times: tuple[float, float, int | None, str | None] | None = None
     """seconds in the queue, seconds from there to the end, items of the last batch, and why that
-    closed; None: not known"""
+    closed. The last two are None for a `Pipeline`. None: not known"""
     pieces: int | None = None
     """the number of pieces of a stream"""
 
 
 class BatchRecord(NamedTuple):
-    """A batch of a native model that has ended. Its requests have the spans of this process."""
+    """A batch of a native model that has ended. Its requests have the spans of this process.
+
+    Example:
+        >>> class Tracer:
+        ...     def add_batch(self, batch):
+        ...         print(batch.items, batch.since_begin - batch.since_end)
+        >>> Tracer().add_batch(extend.BatchRecord([], 8, 2, "full", 0.5, 0.25, 0.125, None))
+        8 0.125
+    """
 
     contexts: list[tuple[bytes, int, float, int]]
-    """of each request with a context: the context, items, seconds in the queue, and its number"""
+    """the context of each request that has one, its items, its seconds in the queue, and its
+    number"""
     items: int
     requests: int
     close_reason: str
@@ -72,7 +81,12 @@ class RequestSpan(Protocol):
 
     @property
     def context(self) -> bytes | None:
-        """The lines that travel with the request to the process of its model."""
+        """The lines that travel with the request to the process of its model. None: there are none.
+
+        They are headers of W3C Trace Context without their names: ``traceparent`` of a sampled
+        span, then ``tracestate`` if there is one, divided by a newline. At most 1,024 bytes. A span
+        of the batch is their child, if the process of the model has ``opentelemetry``.
+        """
 
     def end(self, end: RequestEnd) -> None:
         """End the span. Called once, by any thread. Must not raise."""

@@ -39,7 +39,7 @@ class StreamerView:
         self.name = streamer._name()
         """the name in its ``repr``, in messages and in reports"""
         self.kind: Kind = streamer._kind
-        """what runs the model"""
+        """the kind of its workers"""
 
     @property
     def streamer(self) -> BaseStreamer | None:
@@ -135,7 +135,8 @@ class StreamerView:
         """Return one sentence: what limits the size of the batches.
 
         Args:
-            stats: what ``stats`` of the streamer has just returned.
+            stats: of the streamer, just read. For a `Pipeline`, those of its own ``stats`` have the
+                stages; of others it blocks to read them.
         """
         return self._alive()._verdict(stats)
 

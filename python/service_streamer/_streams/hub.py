@@ -19,11 +19,11 @@ class Address(NamedTuple):
     hub: str
     """the secret of the hub; of a client of a broker `CLIENT` and its address there"""
     number: int
-    """of the stream in its hub"""
+    """the number of the stream in its hub"""
     buffer: int
     """most pieces that are kept for the reader"""
     socket: str
-    """where the hub listens; empty: it does not"""
+    """the socket at which the hub listens; empty: it does not"""
 
     def pack(self) -> bytes:
         """Return the text for the context of the request."""
@@ -52,7 +52,7 @@ class Hub:
         self._inboxes: dict[int, Inbox] = {}
         self._numbers = itertools.count(1)
         self.socket = ""
-        """where it listens: the name of an abstract socket; empty if it does not"""
+        """the name of the abstract socket at which it listens; empty: it does not"""
         self.listening = original("_thread", "allocate_lock")()
         """guards the change of `socket`"""
 

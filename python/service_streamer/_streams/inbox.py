@@ -17,10 +17,10 @@ from .._waiting.threads import original
 LATE = 2.0  # s without a piece, after which the rest of an ended request is lost
 
 NOTHING = object()
-"""what `Inbox.take` returns if there is no piece yet"""
+"""the result of `Inbox.take` if there is no piece yet"""
 
 END = object()
-"""what `Inbox.take` returns after the last piece"""
+"""the result of `Inbox.take` after the last piece"""
 
 
 class Sent(NamedTuple):
@@ -30,9 +30,9 @@ class Sent(NamedTuple):
     """
 
     run: bytes
-    """of the writer"""
+    """the run of the writer"""
     pieces: int
-    """how many"""
+    """the number of pieces"""
 
 
 class Inbox:
@@ -52,9 +52,9 @@ class Inbox:
         self.pieces: collections.deque[Any] = collections.deque()
         self.run = b""
         self.taken = 0
-        """how many pieces of this run the reader has taken"""
+        """the number of pieces of this run that the reader has taken"""
         self.arrived = 0
-        """how many pieces of this run there were"""
+        """the number of pieces of this run"""
         self.closed = False
         """no more pieces are wanted"""
         self.on_taken: Callable[[], object] | None = None
@@ -62,7 +62,7 @@ class Inbox:
         self.on_closed: Callable[[], object] | None = None
         """called when the inbox is closed"""
         self.kept: object = None
-        """what must live as long as the stream"""
+        """an object that must live as long as the stream"""
         self.source: object = None
         """the connection through which pieces come; None: the model is in this process"""
         self._decode: Callable[[Any], Any] | None = None

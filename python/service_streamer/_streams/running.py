@@ -20,7 +20,7 @@ _logger = logging.getLogger("service_streamer")
 
 Predict = Callable[[list[Any]], Any]
 Writers = dict[int, Writer]
-"""by the index of the item in the batch"""
+"""the writers by the index of the item in the batch"""
 
 
 class Collecting:

@@ -96,8 +96,8 @@ class Stream(_Reader, Iterator[Piece]):
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         hub = greenlets.hub_of_this_thread()
         if hub is None:
-            coroutines.warn_in_loop(coroutines.FOR_STREAM)
             self._inbox.check_wait()
+            coroutines.warn_in_loop(coroutines.FOR_STREAM)
         wait = ThreadWait() if hub is None else greenlets.GreenletWait(hub)
         self._inbox.wake_by(wait.wake)
         try:

@@ -87,7 +87,7 @@ class NoWriter(Writer):
 
 
 senders: list[Callable[[], object]] = []
-"""what `flush` calls; `remote` adds its own when it is imported"""
+"""the functions that `flush` calls; `remote` adds its own when it is imported"""
 
 
 def flush() -> None:

@@ -18,7 +18,7 @@ from .._base.model_errors import NotRun
 from .._base.options import Options
 from .._engine.waiting_room import EngineThreads, only_thread_of
 from .._models.model import name_of, streams_async, whole
-from .._models.serving import OfBatch, Predict, serve_or_log
+from .._models.serving import Active, OfBatch, Predict, serve_or_log
 from .._waiting import threads
 from .._waiting.timeouts import countdown
 from .worker import torch_mode
@@ -58,57 +58,63 @@ class AsyncWorkers(EngineThreads):
         self._budget = options.budget
         self._mode = torch_mode()
         self._in_loop = _LoopModel(predict, self._name, context)
-        self._ended: list[None] = []
-        """one for each worker thread that has ended"""
-        self._loop_thread: threads.NativeThread | None = None
+        self._working: list[None] = []
+        """an entry for each worker thread that has not ended"""
         self._ended_early = self._in_loop.cancel_unwanted
         super().__init__(options, count)
+        run = functools.partial(self._in_loop.run, self.engine, self._mode)
+        self._loop_thread = threads.NativeThread(run, "service-streamer-loop")
+
+    def close_alone(self, drain: bool) -> None:
+        super().close_alone(drain)
+        if not any(thread.has_begun for thread in self._threads.values()):
+            self._in_loop.stop()  # else the last of them does it
 
     def join(self, timeout: float | None) -> bool:
         left = countdown(timeout)
         if not super().join(left()):
             return False
-        self._in_loop.stop()  # worker threads that never began do not
-        return self._loop_thread is None or self._loop_thread.join(left())
+        self._in_loop.stop()
+        return self._loop_thread.join(left())
 
     def own_this_thread(self) -> bool:
-        in_loop = self._loop_thread is not None and self._loop_thread.is_current()
-        return in_loop or super().own_this_thread()
+        return self._loop_thread.is_current() or super().own_this_thread()
 
     def start(self) -> None:
-        if self._loop_thread is None:
+        if self._in_loop.loop is None:
             self._in_loop.loop = asyncio.new_event_loop()
-            run = functools.partial(self._in_loop.run, self.engine, self._mode)
-            self._loop_thread = threads.NativeThread(run, "service-streamer-loop")
         self._loop_thread.start()
         super().start()
 
     def work(self) -> None:
-        try:
-            while (batch := self.engine.next_batch(None)) is not False:
-                if batch is not None:
-                    serve_or_log(batch, None, None, self._in_loop, self._budget, self._name)
-                del batch
-        finally:
-            self._ended.append(None)
-            if len(self._ended) == self._count:
-                self._in_loop.stop()
+        self._working.append(None)
+        while (batch := self.engine.next_batch(None)) is not False:
+            if batch is not None:
+                serve_or_log(batch, None, None, self._in_loop, self._budget, self._name)
+            del batch
+
+    def ended(self) -> None:
+        self._working.pop()
+        if not self._working:
+            self._in_loop.stop()
 
 
 class _Run:
     """One batch in the event loop. A worker thread waits for its `bell`."""
 
-    def __init__(self, batch: _core.Batch) -> None:
+    def __init__(self, batch: _core.Batch, active: Active) -> None:
         self.batch = batch
+        self.active = active
+        """makes the context in which the model runs"""
         self.time = time.monotonic()
-        """when it was posted; later, when the model ended"""
+        """the time when it was posted; later, when the model ended"""
         self.bell = threads.ThreadWait()
         """rung for each piece of an async generator, and at the end"""
         self.taken = asyncio.Event()
         """the worker thread has used the last piece"""
         self.outputs: Any = None
         self.error: BaseException | None = asyncio.CancelledError()
-        """of a task that is cancelled before its first step"""
+        """the exception; at first that of a task that is cancelled before its first step"""
         self.ended = False
         self.unwanted = False
         self.task: asyncio.Task[None] | None = None
@@ -153,22 +159,24 @@ class _LoopModel(OfBatch):
         self._stopped = False
         self._told = False
         self.loop: asyncio.AbstractEventLoop | None = None
-        """set before any method is called"""
+        """the event loop. It is there before any method is called"""
 
     # --- in worker threads
 
-    def bound_to(self, batch: _core.Batch) -> Predict:
+    def bound_to(self, batch: _core.Batch, active: Active) -> Predict:
         if self._streams:
-            return whole(functools.partial(self._generate, batch))
-        return functools.partial(self._call, batch)
+            return whole(functools.partial(self._generate, batch, active))
+        return functools.partial(self._call, batch, active)
 
-    def _call(self, batch: _core.Batch, items: list[Any]) -> Any:
-        with self._running(batch, items, self._await) as run:
+    def _call(self, batch: _core.Batch, active: Active, items: list[Any]) -> Any:
+        with self._running(_Run(batch, active), items, self._await) as run:
             run.bell.wait(None)
         return run.result()
 
-    def _generate(self, batch: _core.Batch, items: list[Any]) -> Generator[Any, None, None]:
-        with self._running(batch, items, self._iterate) as run:
+    def _generate(
+        self, batch: _core.Batch, active: Active, items: list[Any]
+    ) -> Generator[Any, None, None]:
+        with self._running(_Run(batch, active), items, self._iterate) as run:
             try:
                 while True:
                     run.bell.wait(None)
@@ -187,14 +195,13 @@ class _LoopModel(OfBatch):
     @contextlib.contextmanager
     def _running(
         self,
-        batch: _core.Batch,
+        run: _Run,
         items: list[Any],
         drive: Callable[[_Run, list[Any]], Coroutine[Any, Any, None]],
     ) -> Iterator[_Run]:
-        run = _Run(batch)
         self._runs.add(run)
         try:
-            if batch.ended:  # before it was in `_runs`
+            if run.batch.ended:  # before it was in `_runs`
                 run.unwanted = True
                 run.end()
             else:
@@ -219,6 +226,7 @@ class _LoopModel(OfBatch):
         assert loop is not None
         try:
             with only_thread_of(engine), mode():
+                engine.begin_serving()
                 loop.run_forever()
                 if not self._stopped:
                     raise RuntimeError(f"{self._name} stopped the event loop that runs it")
@@ -245,13 +253,18 @@ class _LoopModel(OfBatch):
             return
         posted = run.time
         try:
-            run.task = self._context.run(self.loop.create_task, drive(run, items))
+            run.task = self._context.run(self._make_task, run, drive(run, items))
         except Exception as error:
             run.error = error
             run.end()
         else:
             run.task.add_done_callback(functools.partial(self._finish, run))
             self._note_delay(posted)
+
+    def _make_task(self, run: _Run, driven: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self.loop is not None
+        with run.active():  # the task has a copy of the context
+            return self.loop.create_task(driven)
 
     def _finish(self, run: _Run, task: object) -> None:
         run.end()
@@ -323,4 +336,5 @@ async def _end_tasks() -> None:
     await asyncio.gather(*left, return_exceptions=True)
     loop = asyncio.get_running_loop()
     await loop.shutdown_asyncgens()
-    await loop.shutdown_default_executor()
+    with contextlib.suppress(RuntimeError):  # Python 3.12.1 starts no thread for it at exit
+        await loop.shutdown_default_executor()

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from .._base import options as _options
+from .._base.errors import WorkerLost
 from .._base.messages import no_such_option, see
+from .._base.model_errors import NotRun
 from .._base.types import (
     AsyncGenerate,
     AsyncPredict,
@@ -258,7 +260,11 @@ class BatchedMethod(Generic[Owner, Bound]):
         # of the line that decorates, not of the request that is the first one of an object
         self._context = contextvars.copy_context()
         self._streamers: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._attribute: str | None = None
         make(_OfObject(self._function, None))  # raises if an option is wrong
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute = self._attribute or name  # a subclass may have another name for it
 
     @overload  # a class method
     def __get__(
@@ -303,7 +309,10 @@ class BatchedMethod(Generic[Owner, Bound]):
             )
             raise TypeError(see(text, "batched-and-slots")) from None
         predict = _OfObject(self._function, reference)
-        return reference, self._context.copy().run(self._make, predict)
+        streamer = self._context.copy().run(self._make, predict)
+        if self._attribute is not None:
+            vars(streamer)["__name__"] = self._attribute  # which its pickle has
+        return reference, streamer
 
 
 class _OfObject(functools.partial):  # type: ignore[type-arg]
@@ -313,11 +322,14 @@ class _OfObject(functools.partial):  # type: ignore[type-arg]
     """
 
     def __call__(self, items: list[Any], /) -> Any:
-        return self.func(self.__self__, items)
+        instance = self.__self__
+        if instance is None:
+            raise NotRun(WorkerLost("the object of the method is gone: nobody waits for the batch"))
+        return self.func(instance, items)
 
     @property
     def __self__(self) -> Any:
-        """The object. Requests that wait keep it alive."""
+        """The object. Requests that wait keep it alive. None: it is gone."""
         return self.args[0]()
 
     @property

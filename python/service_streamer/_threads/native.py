@@ -7,7 +7,6 @@ from typing import Any
 
 from .. import _core
 from .._base.options import Options
-from .._engine import lifecycle
 from .._engine.backend import EngineBackend, join_in_background, make_engine, weakly
 from .._models.model import name_of
 from .._models.native import NativeSource
@@ -51,7 +50,6 @@ class NativeWorkers(EngineBackend):
             self.engine, source.workers, options.isolate_errors, options.isolation_budget
         )
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        lifecycle.watch_backend(self)
 
     def close_alone(self, drain: bool) -> None:
         self.engine.close(drain)

@@ -7,8 +7,8 @@ from typing import Any
 
 from .._base.options import Options, no_target_of_steps
 from .._models.model import name_of
+from .._models.step_model import StepModel
 from .._models.steps.loop import Loop
-from ..step_model import StepModel
 from .worker import ModelThreads
 
 

@@ -42,14 +42,13 @@ from .._models.model import (
 from .._models.native import NativeSource
 from .._placement.cores import complaint, remedy_of
 from .._streamers.streamer import BaseStreamer
-from .native import NativeWorkers, advice
 from .worker import Workers
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .._models.step_model import StepModel
     from .._statistics.stats import StreamerStats
-    from ..step_model import StepModel
 
 
 class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
@@ -312,6 +311,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
 
     def _make_backend(self, options: Options) -> Backend:
         if isinstance(self._predict_function, NativeSource):
+            from .native import NativeWorkers  # as below: only needed for a native model
+
             return NativeWorkers(self._predict_function, options)
         if makes_steps(self._predict_function):
             from .step_workers import StepWorkers  # only needed here
@@ -326,6 +327,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
 
     def _explanation(self, text: str, name: str, stats: StreamerStats) -> str:
         if self.is_native:
+            from .native import advice
+
             of_threads = advice(stats.workers, stats.intra_op_threads)
         else:
             remedy = remedy_of(self._predict_function)

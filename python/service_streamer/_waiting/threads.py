@@ -41,7 +41,7 @@ class NativeThread:
             RuntimeError: no thread can be created, or the interpreter is shutting down.
             StreamerError: eventlet has patched the threads of this process.
         """
-        if self._claimed.locked():
+        if self.has_begun:
             return
         refuse_eventlet()
         begun = original("_thread", "allocate_lock")()
@@ -65,6 +65,11 @@ class NativeThread:
             return False
         self._ended.release()
         return True
+
+    @property
+    def has_begun(self) -> bool:
+        """True once `start` has returned, or `join`."""
+        return bool(self._claimed.locked())
 
     def is_current(self) -> bool:
         """Return True in this thread."""

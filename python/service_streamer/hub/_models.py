@@ -50,16 +50,16 @@ class Version:
         self._model = weakref.ref(model)  # which has this version
         self.number = number
         self.spec = self.next_spec = spec
-        """that of the present or next load, and the one for later loads"""
+        """the spec of the present or next load, and the one for later loads"""
         self.settings: dict[str, Any] = {}
-        """those of `ModelHandle.configure`, for the streamers of later loads"""
+        """the settings of `ModelHandle.configure`, for the streamers of later loads"""
         self.state = State.UNLOADED
         self.streamer: BaseStreamer | None = None
         """gets the requests; None unless it is loaded and not leaving"""
         self.used = 0.0
         """monotonic time of the last request or load; 0: never"""
         self.coming: BaseStreamer | None = None
-        """of the load that is under way"""
+        """the load that is under way"""
         self.leaving: BaseStreamer | None = None
         """the one that is drained"""
         self.retired_at = 0.0
@@ -76,7 +76,7 @@ class Version:
         self.dropped = False
         """it is out of service for ever"""
         self.size: Size | None = None
-        """as measured; None: it was never loaded"""
+        """the measured size; None: it was never loaded"""
         self.error: ModelLoadError | None = None
         self.attempts = 0
         """failed ones, since the last that did not fail"""
@@ -91,16 +91,16 @@ class Version:
         self.reloads = 0
         """loads within a minute after it was evicted"""
         self.worker_deaths = 0
-        """of shared worker processes, while they ran it"""
+        """the deaths of shared worker processes while they ran it"""
         self.loads = 0
         self.failures = 0
         """loads that failed"""
         self.load_seconds: float | None = None
-        """how long the last load took; None: there was none"""
+        """the duration of the last load; None: there was none"""
         self.earlier_requests = 0
-        """those of streamers that were closed"""
+        """the requests of streamers that were closed"""
         self.last_stats: StreamerStats | None = None
-        """of the last streamer that was closed"""
+        """the statistics of the last streamer that was closed"""
 
     @property
     def model(self) -> Model:
@@ -217,9 +217,9 @@ class Model:
         # The rest is for models in a folder; `Rollout` uses it.
         self.file: ModelFile | None = None
         self.folders: dict[int, Path] = {}
-        """of the complete versions"""
+        """the folders of the complete versions"""
         self.stamps: dict[int, int] = {}
-        """of their files"""
+        """the stamps of their files"""
         self.order: list[int] = []
         """the versions that may serve, the best one first"""
         self.wanted: set[int] = set()

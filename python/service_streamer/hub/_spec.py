@@ -145,10 +145,10 @@ class ModelSpec:
     in_processes: bool | None
     """the model runs in worker processes; None: known when it is loaded"""
     shared: Model | None = None
-    """for a worker process that other models share; None: it must not be shared"""
+    """the model for a worker process that other models share; None: it must not be shared"""
     item_structure: str | None = None
-    """what an item of a native model or an ONNX file is: "tensor", "tuple", "dict", or "native" if
-    its signature is not known. None: another model, which gets its items in the usual form"""
+    """the form of an item of a native model or an ONNX file: "tensor", "tuple", "dict", or "native"
+    if its signature is not known. None: another model, which gets its items in the usual form"""
 
     def _settle(
         self,

@@ -25,29 +25,29 @@ class VersionStatus:
     state: str
     """"unloaded", "loading", "ready", "draining" or "failed\""""
     memory: int | None
-    """bytes of host memory, as measured; None: it is not loaded"""
+    """the measured bytes of host memory; None: it is not loaded"""
     gpu_memory: int | None
     """bytes of GPU memory; 0: this process has not initialised CUDA"""
     last_use: float | None
     """``time.time()`` of the last request, or of the load; None: there was none"""
     requests: int
-    """how many it got so far"""
+    """the number of requests so far"""
     waiting: int
     """requests that wait until it is loaded, now"""
     reloads: int
     """loads within a minute after it was unloaded for another model"""
     error: str | None
-    """why the last attempt to load it has failed"""
+    """the reason why the last attempt to load it has failed"""
     shared: bool = False
     """it is in a worker process with other models, now"""
     worker_deaths: int = 0
     """shared worker processes that died while they ran it. After two it gets its own"""
     loads: int = 0
-    """how often it was loaded"""
+    """the number of loads"""
     failures: int = 0
-    """how often it could not be loaded"""
+    """the number of loads that failed"""
     load_seconds: float | None = None
-    """how long the last load took; None: there was none"""
+    """the duration of the last load; None: there was none"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,13 +68,14 @@ class ModelStatus:
     labels: dict[str, int]
     versions: dict[int, VersionStatus]
     error: str | None
-    """why its folder, or a part of it, cannot be used"""
+    """the reason why its folder, or a part of it, cannot be used"""
     canary: CanaryStatus | None = None
     """the present canary, or the last one"""
     earlier: int | None = None
     """the version that `ModelHub.rollback` goes back to; None: there is none"""
     degraded: str | None = None
-    """why a newer version does not serve in place of the present one; None: there is none"""
+    """the reason why a newer version does not serve in place of the present one; None: there is
+    none"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +95,12 @@ class CanaryStatus:
     requests: int
     """answered by the canary"""
     errors: int
-    """how many of them failed"""
+    """the number of them that failed"""
     serving_requests: int
     """answered meanwhile by the version that serves"""
     serving_errors: int
     ended: str | None
-    """why it has ended; None: it goes on"""
+    """the reason why it has ended; None: it goes on"""
 
 
 class VersionView(Protocol):

@@ -43,7 +43,7 @@ class Ended(TypedDict):
     engines: Records
     """the oldest first"""
     sums: dict[str, Values]
-    """of engines that are no longer listed, by the name of the streamer"""
+    """the sums of engines that are no longer listed, by the name of the streamer"""
     summed: list[str]
     """the ids of these engines, the oldest first"""
 

@@ -18,9 +18,9 @@ class Entry:
 
     def __init__(self, streamer: BaseStreamer, name: str) -> None:
         self.name = name
-        """of its records"""
+        """the name of its records"""
         self.pid = os.getpid()
-        """of the process that registered it; a forked child has it too"""
+        """the process that registered it; a forked child has it too"""
         self.source = weakref.ref(streamer, self._read_finally)
         self.record: Record | None = None
         self.engine = ""

@@ -56,7 +56,7 @@ class HubEntry:
         self.source = weakref.ref(hub)
         self._refresh = refresh
         self._id = os.urandom(8).hex()
-        """of the record with the numbers of the hub; a forked child has it too"""
+        """the id of the record with the numbers of the hub; a forked child has it too"""
         self._created = time.monotonic()
         self._lock = original("_thread", "allocate_lock")()  # guards `_entries`
         self._entries: list[Entry] = []

@@ -185,7 +185,7 @@ class Process:
         self._pid = os.getpid()
         self._name = f"service_streamer_{self._pid}_{os.urandom(4).hex()}"
         self.registering = original("_thread", "allocate_lock")()
-        """held to change which streamers a registry has"""
+        """the lock under which the streamers of a registry change"""
         self._lock = original("_thread", "allocate_lock")()  # held to read the statistics
         self._warned = False
         for entry in self._entries:

@@ -42,7 +42,7 @@ class Record(TypedDict):
     """age of the engine in seconds; the record with the highest one is the newest"""
     counters: Values
     gauges: Values | None
-    """None: they are not known now"""
+    """the gauges; None: they are not known now"""
     stream: Values | None
     """gauges of the queue at a Redis broker, which many engines share"""
     complete: bool
@@ -50,7 +50,7 @@ class Record(TypedDict):
 
 
 Records = dict[str, dict[str, Record]]
-"""by the name of the streamer and the id of the engine"""
+"""the records by the name of the streamer and the id of the engine"""
 
 _PART = "\0"  # the name of a streamer is printable
 

@@ -68,7 +68,8 @@ class RequestSpan:
     def end(self, end: RequestEnd) -> None:
         """End the span when the request ended, or now if its caller has waited for it."""
         known: dict[str, Any] = {"service_streamer.outcome": end.outcome}
-        known |= zip(_TIMES, end.times or (), strict=False)
+        times = zip(_TIMES, end.times or (), strict=False)
+        known |= {name: each for name, each in times if each is not None}
         if end.pieces is not None:
             known["service_streamer.pieces"] = end.pieces
         if end.taken and end.outcome != "cancelled":

@@ -22,9 +22,9 @@ CLIENTS = 4096  # most clients whose wrong tokens are counted
 LOOK = 1.0  # s between two looks at a file
 
 FREE = frozenset({"live", "ready", "ServerLive", "ServerReady", "Check"})
-"""what probes ask without a token: routes of HTTP and methods of gRPC"""
+"""routes of HTTP and methods of gRPC that need no token, for probes"""
 CONTROL = frozenset({"load", "unload", "RepositoryModelLoad", "RepositoryModelUnload", "control"})
-"""what changes something"""
+"""routes and methods that change something"""
 
 _logger = logging.getLogger("service_streamer")
 

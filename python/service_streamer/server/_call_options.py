@@ -18,7 +18,7 @@ TENANT, CALLER_KEY = b"x-tenant", b"x-caller-key"
 _LOWEST = 2**31  # priority of the protocol
 
 Headers = Mapping[bytes, bytes]
-"""by their names in lower case"""
+"""headers by their names in lower case"""
 
 
 def call_options(headers: Headers) -> CallOptions:

@@ -25,7 +25,7 @@ class Times:
         self.buckets = [0] * len(BOUNDS)
         """not cumulative"""
         self.total = 0.0
-        """seconds"""
+        """the sum in seconds"""
 
 
 class Counts:
@@ -37,7 +37,7 @@ class Counts:
     def __init__(self) -> None:
         self.in_progress = 0
         self.times: dict[tuple[str, str | int], Times] = {}
-        """by route, and status of HTTP or code of gRPC"""
+        """the times by route, and status of HTTP or code of gRPC"""
 
     def begin(self) -> float:
         """Count a request, until `end` is called. Return the time."""

@@ -94,7 +94,7 @@ class Failure:
     """What a client is told about an exception."""
 
     status: int
-    """of HTTP"""
+    """the status of HTTP"""
     code: str
     """the name of the status code of gRPC"""
     message: str

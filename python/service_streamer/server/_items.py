@@ -26,7 +26,7 @@ class Items:
 
     items: list[Any]
     rank: int = 0
-    """as `rank_of`"""
+    """the result of `rank_of`"""
 
 
 def items_of(inputs: Sequence[Tensor], specs: Specs, structure: str | None = None) -> list[Any]:

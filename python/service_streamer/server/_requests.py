@@ -53,7 +53,7 @@ class TensorMetadata:
     name: str
     datatype: str
     shape: list[int]
-    """with the dimension of the batch; -1: any size"""
+    """the shape with the dimension of the batch; -1: any size"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,4 +76,4 @@ class IndexEntry:
     state: str
     """"READY", "LOADING", "UNLOADING" or "UNAVAILABLE\""""
     reason: str
-    """why it is unavailable; "": it is not"""
+    """the reason why it is unavailable; "": it is not"""

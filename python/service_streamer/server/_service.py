@@ -61,13 +61,13 @@ class Service:
         self._hub = hub
         self._view = view_of(hub)
         self._names: set[str] = set()
-        """those that were found before"""
+        """the names that were found before"""
         self._index: tuple[float, list[IndexEntry]] | None = None
-        """when it was made"""
+        """the index, and the time at which it was made"""
         self._stopping = False
         self._blocking = Blocking()
         self.counts: dict[str, Counts] = {}
-        """of the requests, by protocol; each front adds its own"""
+        """the counts of requests by protocol; each front adds its own"""
 
     # ------------------------------------------------------------------- requests
 

@@ -27,7 +27,7 @@ class Front(Protocol):
     """Brings the requests of one protocol to the `Service`."""
 
     url: str
-    """where it listens"""
+    """the address where it listens"""
 
     async def start(self) -> None:
         """Listen from now on."""

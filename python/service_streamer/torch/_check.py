@@ -71,7 +71,7 @@ class Answer:
     structure: str
     """one of OUTPUT_STRUCTURES"""
     tensors: dict[str, Tensor]
-    """by name"""
+    """the tensors by name"""
     kind: str | None
     """the full name of the class of a namedtuple, like "torch.return_types.topk", or None"""
 

@@ -22,7 +22,7 @@ class Example:
     names: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     has_sequence: tuple[bool, ...]
-    """for each input, True if its dimension 1 is the sequence"""
+    """a flag for each input: its dimension 1 is the sequence"""
 
     @property
     def batch(self) -> int:

@@ -9,7 +9,7 @@ from waits import LONG, eventually
 from service_streamer import StreamerClosed, WorkerLost
 from service_streamer._engine import lifecycle
 from service_streamer._models.log_entry import LogEntry
-from service_streamer.extend import BackendStreamer, Options, WaitingRoom, answer
+from service_streamer.extend import BackendStreamer, Options, WaitingRoom, answer, grouping
 
 OPTIONS = Options(batch_size=8)
 
@@ -101,6 +101,26 @@ def test_as_many_batches_run_at_a_time_as_there_are_threads(rooms):
     assert streamer.stats().workers == 2
 
 
+def test_ring_ends_the_wait_of_a_thread_while_another_one_is_busy(rooms):
+    go = threading.Event()
+
+    def wait(batch):
+        if "wait" in batch.items:
+            assert go.wait(LONG)
+        echo(batch)
+
+    streamer, room = rooms(wait, threads=2)
+    assert streamer.predict([1]) == [1]
+    eventually(lambda: room.engine.stats()["idle_workers"] == 2)
+    busy = streamer.submit(["wait"])
+    eventually(lambda: ["wait"] in room.calls)
+    woken = room.calls.count("woken")
+    room.engine.ring()
+    eventually(lambda: room.calls.count("woken") == woken + 1)
+    go.set()
+    assert busy.result(LONG) == ["wait"]
+
+
 def test_a_hook_that_raises_ends_all_requests(rooms, monkeypatch):
     raised = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
@@ -108,13 +128,14 @@ def test_a_hook_that_raises_ends_all_requests(rooms, monkeypatch):
     def fail(batch):
         raise OSError("the transport is broken")
 
-    streamer, room = rooms(fail)
+    streamer, room = rooms(fail, threads=2)
     with pytest.raises(StreamerClosed):
         streamer.predict([1])
     with pytest.raises(StreamerClosed):
         streamer.submit([2])
     eventually(lambda: [type(each.exc_value) for each in raised] == [OSError])
     assert room.engine.join(LONG), "the traceback that is kept has the batch"
+    eventually(lambda: room.calls.count("ended") == 2)
 
 
 def test_answer_outlives_a_log_handler_that_raises(rooms, caplog, monkeypatch):
@@ -162,3 +183,44 @@ def test_a_back_end_that_cannot_be_closed_does_not_keep_others_open(rooms, caplo
     with pytest.raises(StreamerClosed):
         second.predict([2])
     monkeypatch.undo()
+
+
+class Outside:
+    """A back end of another family: it has what `Backend` says, and no base class."""
+
+    def __init__(self, options):
+        self.calls = []
+        self._room = Room(options, echo)
+
+    def __getattr__(self, name):
+        return getattr(self._room, name)
+
+    def close(self, drain):
+        self.calls.append(("close", drain))
+        self._room.close(drain)
+
+    def close_alone(self, drain):
+        self.calls.append(("close_alone", drain))
+        self._room.close_alone(drain)
+
+
+def test_any_back_end_is_closed_by_the_destructor_of_its_streamer_and_at_exit():
+    forgotten, left = Outside(OPTIONS), Outside(OPTIONS)
+    assert BackendStreamer(OPTIONS, lambda _: forgotten).predict([1]) == [1]
+    assert forgotten.calls == [("close_alone", True)]
+    streamer = BackendStreamer(OPTIONS, lambda _: left)
+    assert streamer.predict([1]) == [1]
+    lifecycle.close_some(Outside)
+    assert left.calls == [("close", False)]
+
+
+def test_a_back_end_may_group_its_items(rooms):
+    go = threading.Event()
+    options = Options(batch_size=8, grouping=grouping(key=len))
+    room = Room(options, lambda batch: go.wait(LONG) and echo(batch))
+    with BackendStreamer(options, lambda _: room) as streamer:
+        futures = [streamer.submit([text]) for text in ("first", "a", "bb", "c")]
+        eventually(lambda: ["first"] in room.calls)
+        go.set()
+        assert [each.result(LONG) for each in futures] == [["first"], ["a"], ["bb"], ["c"]]
+    assert ["a", "c"] in room.calls

@@ -111,3 +111,18 @@ def test_a_forked_child_makes_spans_too(child, kind):
     parents = [parent for _, _, parent, name in found if name == "batch inside"]
     assert sorted(parents) == sorted(requests)
     assert list(requests.values()).count(int(last.split()[0])) == 1
+
+
+@pytest.mark.parametrize("order", [("_streams.remote", "_models.spans.batches"), None])
+def test_a_worker_sends_the_pieces_of_streams_before_its_spans(program, order):
+    done = program(
+        f"""
+        from importlib import import_module
+        from service_streamer._engine import lifecycle
+
+        for module in {order or ("_models.spans.batches", "_streams.remote")}:
+            import_module(f"service_streamer.{{module}}")
+        print(*(each.__name__ for each in lifecycle._before_worker_ends))
+        """
+    )
+    assert done.stdout == "finish flush\n"

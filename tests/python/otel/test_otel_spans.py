@@ -12,7 +12,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from otel_spans import TRACER, inside, wary
 
-from service_streamer import CancelledError, OutputSizeMismatch, RequestTimeout, otel
+from service_streamer import (
+    CancelledError,
+    OutputSizeMismatch,
+    RequestTimeout,
+    ThreadedStreamer,
+    otel,
+)
 
 pytest_plugins = ["otel_fixtures"]
 
@@ -70,6 +76,27 @@ def test_a_request_its_batch_and_the_model_have_spans(streamers, spans, backend,
         assert request["close_reason"] == batch["close_reason"]
         assert request["queue_time_seconds"] == of_link["service_streamer.queue_time_seconds"]
         assert request["service_time_seconds"] > 0
+
+
+async def inside_a_task(batch):
+    with TRACER.start_as_current_span("inside"):
+        return [2 * item for item in batch]
+
+
+async def inside_a_generator(batch):
+    with TRACER.start_as_current_span("inside"):
+        yield [2 * item for item in batch]
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("model", [inside_a_task, inside_a_generator])
+def test_the_span_of_the_batch_is_current_in_an_async_model(spans, model):
+    with ThreadedStreamer(model, batch_size=4) as streamer, otel.instrument(streamer, "doubler"):
+        for _ in range(2):
+            streamer.predict([1, 2])
+    batches, models = spans.named(f"batch {model.__name__}", 2), spans.named("inside", 2)
+    assert {each.parent for each in models} == {each.id for each in batches}
+    assert len({each.trace for each in models}) == 2
 
 
 def test_a_batch_has_links_to_all_its_requests(held, gate, spans, backend):

@@ -47,7 +47,7 @@ def test_a_view_shows_a_streamer_from_its_first_request_to_its_end(kind):
     assert (view.submitted, view.stats(timeout=1).completed) == (1, 1)
     assert view.name in repr(streamer)
     assert view.options.output == "items"
-    assert view.verdict(streamer.stats())
+    assert view.verdict(streamer.stats()) == view.verdict(view.stats()) != ""
     assert not view.is_client
     assert view.own_queue() is None
     view.check_open()
@@ -142,11 +142,12 @@ class Span:
 
 
 class Tracer:
-    def __init__(self):
+    def __init__(self, span=Span):
         self.ended = []
+        self._span = span
 
     def start(self, items, priority, tenant):
-        return None if tenant == "none" else Span(self.ended, items)
+        return None if tenant == "none" else self._span(self.ended, items)
 
     def add_batch(self, batch):
         raise AssertionError
@@ -165,12 +166,29 @@ def test_a_tracer_gets_the_end_of_each_request(streamers):
     assert view.stop_tracing(tracer)
     assert (view.tracer, view.stop_tracing(tracer)) == (None, False)
     streamer.predict([1])
-    ended = [
+    eventually(lambda: len(tracer.ended) == 3)  # that of `submit` ends in a callback
+    assert sorted(tracer.ended) == [
         (1, "completed", "NoneType", False),
         (2, "completed", "NoneType", True),
         (3, "failed", "TypeError", True),
     ]
-    eventually(lambda: sorted(tracer.ended) == ended)  # a future's end may come after its result
+
+
+class Timed(Span):
+    def end(self, end):
+        self._ended.append(end.times)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_the_times_of_a_request_have_one_form(kind):
+    tracer = Tracer(Timed)
+    with MADE[kind]() as streamer:
+        extend.view_of(streamer).start_tracing(tracer)
+        streamer.predict([1, 2])
+    ((queue_time, service_time, items, reason),) = tracer.ended
+    assert queue_time >= 0
+    assert service_time > 0
+    assert (items, type(reason)) == ((None, type(None)) if kind == "pipeline" else (2, str))
 
 
 def test_a_view_of_a_hub_shows_its_versions_and_new_streamers():

@@ -152,11 +152,10 @@ ROOMS = {
     "_statistics": "_placement",
     "_streamers": "_core _base _waiting _engine _streams _statistics",
     "managed_model": "_base",
-    "step_model": "_base managed_model",
-    "_models": "_core _base _waiting _engine _streams _streamers managed_model step_model",
+    "_models": "_core _base _waiting _engine _streams _streamers managed_model",
     "_processes": (
-        "_core _base _waiting _engine _streams _placement _statistics _streamers managed_model "
-        "step_model _models"
+        "_core _base _waiting _engine _streams _placement _statistics _streamers "
+        "managed_model _models"
     ),
     "_redis": (
         "_core _base _waiting _engine _streams _placement _statistics _streamers _models _processes"
@@ -166,9 +165,7 @@ ROOMS = {
     "_torch": "",
     "torch": "_core _base _engine _placement _models _torch",
     "onnx": "_base _waiting _engine _placement torch",
-    "_threads": (
-        "_core _base _waiting _engine _placement _statistics _streamers step_model _models torch"
-    ),
+    "_threads": "_core _base _waiting _engine _placement _statistics _streamers _models torch",
     "_pipeline": (
         "_core _base _waiting _engine _streams _statistics _streamers managed_model _models "
         "_processes _threads"
@@ -179,16 +176,15 @@ ROOMS = {
         "_processes torch onnx _threads _pipeline extend"
     ),
     "__init__": (
-        "_core _base _engine _streams _statistics _streamers managed_model step_model "
-        "_processes _redis _ray _from_core _threads _pipeline"
+        "_core _base _engine _streams _statistics _streamers managed_model _models _processes "
+        "_redis _ray _from_core _threads _pipeline"
     ),
     "metrics": "_base _waiting _statistics extend hub",
     "server": "_base _streams hub __init__",
-    "tune": "_base",
     "web": "_base _waiting _engine _statistics _processes _redis extend hub __init__ metrics",
     "_commands": (
         "_base _waiting _engine _placement _statistics _streamers _models _processes _redis "
-        "_ray torch _threads hub __init__ server tune web"
+        "_ray torch _threads hub __init__ server web"
     ),
     "__main__": "_commands",
     "build_torch": "_core __init__",
@@ -342,18 +338,42 @@ def private_members(tree):
 def private_reads(tree):
     """Each private attribute that a module takes from an object other than `self`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            if ast.unparse(node.value) in ("self", "cls", "super()", "_core"):
-                continue
-            name = node.attr
-        elif isinstance(node, ast.Call) and len(node.args) > 1:
-            if ast.unparse(node.func) not in ("getattr", "hasattr", "setattr"):
-                continue
-            name = getattr(node.args[1], "value", "")
-        else:
-            continue
-        if isinstance(name, str) and re.match("_[a-z]", name) and name not in OF_TUPLES:
-            yield name, node
+        for name in names_read(node):
+            if isinstance(name, str) and re.match("_[a-z]", name) and name not in OF_TUPLES:
+                yield name, node
+
+
+def names_read(node):
+    """The attributes that an expression takes from an object, also by strings."""
+    if isinstance(node, ast.Attribute):
+        if ast.unparse(node.value) not in ("self", "cls", "super()", "_core"):
+            yield node.attr
+    elif isinstance(node, ast.Subscript) and is_dict_of_object(node.value):
+        yield getattr(node.slice, "value", "")
+    elif isinstance(node, ast.Call):
+        by = ast.unparse(node.func).removeprefix("operator.")
+        values = [getattr(each, "value", "") for each in node.args]
+        if by in ("getattr", "hasattr", "setattr", "delattr"):
+            yield from values[1:2]
+        elif by in ("attrgetter", "methodcaller"):
+            yield from values
+        elif isinstance(node.func, ast.Attribute) and is_dict_of_object(node.func.value):
+            yield from values[:1]
+
+
+def is_dict_of_object(node):
+    return re.fullmatch(r"(?!vars\(self\))vars\(.+\)|(?!self\.).+\.__dict__", ast.unparse(node))
+
+
+def private_imports(node, room, modules, package):
+    """The private names that an import takes from a module of another room."""
+    if isinstance(node, ast.ImportFrom):
+        module = full_name("." * node.level + (node.module or ""), package).rstrip(".")
+        for each in (
+            node.names if module in modules and room_of(module) not in {room} | DOORS else ()
+        ):
+            if re.match("_[a-z]", each.name) and f"{module}.{each.name}" not in modules:
+                yield each.name
 
 
 def own_look_ups(tree, modules, package):
@@ -382,6 +402,9 @@ def reaches(folder, packages):
             if homes and name not in own:
                 yield f"{path}:{node.lineno} {ast.unparse(node)}: of {', '.join(homes)}"
         package = [folder.name, *path.parts[:-1]]
+        for node in ast.walk(tree):
+            for name in private_imports(node, room, modules, package):
+                yield f"{path}:{node.lineno} {ast.unparse(node)}: {name} is private"
         for node in own_look_ups(tree, modules, package):
             yield f"{path}:{node.lineno} {ast.unparse(node)}: import it"
 
@@ -405,6 +428,19 @@ def test_no_room_reaches_into_another():
         ("import_module('p.b')", "a/one.py:1 import_module('p.b'): import it"),
         ("sys.modules.get(f'{__package__}.two')", "a/one.py:1 sys.modules.get("),
         ("sys.modules['numpy']", ""),
+        ("def f(x): return vars(x)['_slot']", "a/one.py:1 vars(x)['_slot']: of b"),
+        ("def f(x): x.y.__dict__['_slot'] = 1", "a/one.py:1 x.y.__dict__['_slot']: of b"),
+        ("def f(x): return vars(x).get('_slot')", "a/one.py:1 vars(x).get('_slot'): of b"),
+        ("class C:\n    def f(self): return vars(self)['_slot']", ""),
+        ("f = operator.attrgetter('x', '_slot')", "a/one.py:1 operator.attrgetter('x', '_slot')"),
+        ("from ..b import _help", "a/one.py:1 from ..b import _help: _help is private"),
+        (
+            "from p.b.three import D, _help as own",
+            "a/one.py:1 from p.b.three import D, _help as own",
+        ),
+        ("from ..b import _four", ""),
+        ("from .two import _help", ""),
+        ("from .. import _core", ""),
     ],
 )
 def test_a_reach_is_found(tmp_path, code, complaint):
@@ -413,6 +449,7 @@ def test_a_reach_is_found(tmp_path, code, complaint):
         "a/two.py": "class A:\n    def f(self):\n        self._own = 1",
         "b/__init__.py": "class B:\n    __slots__ = ('_slot',)\n    _theirs = 0",
         "b/three.py": "class D:\n    def _method(self): ...",
+        "b/_four.py": "",
         "_core.pyi": "class C:\n    def _of_core(self): ...",
     }
     for name, text in files.items():

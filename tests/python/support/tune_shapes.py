@@ -3,7 +3,7 @@
 import dataclasses
 import random
 
-from service_streamer.tune._space import Space
+from service_streamer._commands.tune.search.space import Space
 
 CORES = 2
 HEADROOM = 0.9  # of its capacity: the rate that settings can keep

@@ -12,6 +12,7 @@ import weakref
 
 import pytest
 from making import drop, made_by
+from starts import fails, start_by
 from told import told
 from waits import LONG, eventually
 
@@ -510,6 +511,53 @@ def test_a_model_may_close_its_streamer(make):
 
     streamer = make(predict)
     assert streamer.predict([1]) == [1]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda streamer: streamer.predict([1]),
+        lambda streamer: streamer.submit([1]).result(),
+        lambda streamer: next(streamer.stream(1)),
+    ],
+)
+def test_a_model_that_waits_for_its_own_streamer_gets_an_error(make, ask):
+    async def predict(items):
+        return ask(streamer)
+
+    streamer = make(predict)
+    with pytest.raises(RuntimeError, match="it would wait for itself"):
+        streamer.predict([0], timeout=LONG)
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_a_start_that_fails_leaves_no_thread(monkeypatch, started, begun):
+    name = "service-streamer-worker"
+
+    def begins(thread, start):
+        start(thread)
+        start_by(fails, monkeypatch, name)
+
+    start_by([fails, begins][begun], monkeypatch, name)
+    streamer = ThreadedStreamer(double, 8, max_concurrent_batches=2)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        streamer.predict([1])
+    assert len(started(name)) == begun
+    del streamer
+    eventually(lambda: not started(name) and not started("service-streamer-loop"))
+
+
+def test_a_thread_that_cannot_start_at_exit_is_not_reported(make, monkeypatch, caplog):
+    async def fail(loop):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "shutdown_default_executor", fail)
+    streamer = make(double)
+    streamer.predict([1])
+    streamer.close()
+    del streamer
+    gc.collect()
+    assert caplog.text == ""
 
 
 def test_background_tasks_are_cancelled_at_the_end(make):

@@ -4,6 +4,7 @@ import abc
 import copy
 import functools
 import gc
+import logging
 import pickle
 import threading
 import weakref
@@ -180,6 +181,50 @@ def test_it_is_pickled_as_a_bound_method_is():
     service = Service("?")
     assert pickle.loads(pickle.dumps(service.shout))("a") == "A?"
     assert copy.copy(service.shout) == service.shout
+
+
+def capitals(self, texts):
+    return [text.upper() for text in texts]
+
+
+class Aliased:
+    loud = batched(8)(capitals)
+
+
+class AliasedAgain(Aliased):
+    other = Aliased.loud
+
+
+@pytest.mark.parametrize("kind", [Aliased, AliasedAgain])
+def test_it_is_pickled_by_the_name_that_its_class_has_for_it(kind):
+    assert pickle.loads(pickle.dumps(kind().loud))("a") == "A"
+
+
+def test_a_method_is_not_called_without_its_object(monkeypatch, started):
+    called = []
+    kept = []
+    submitted = threading.Event()
+
+    class Model:
+        @batched(8)
+        def predict(self, items):
+            called.append(self)
+            return items
+
+    def forget(level):  # right before the model runs
+        if threading.current_thread().name == "service-streamer-worker":
+            assert submitted.wait(LONG)
+            kept.pop()._abandon()
+            del kept[:]
+        return False
+
+    monkeypatch.setattr(logging.getLogger("service_streamer"), "isEnabledFor", forget)
+    kept += [Model()]
+    kept += [kept[0].predict.submit([1])]
+    gone = weakref.ref(kept[0])
+    submitted.set()
+    eventually(lambda: not kept and not started("service-streamer-worker"))
+    assert (gone(), called) == (None, [])
 
 
 def test_subclasses():

@@ -16,7 +16,6 @@ from waits import LONG, eventually
 
 from service_streamer import StreamerClosed, ThreadedStreamer
 from service_streamer._base import options
-from service_streamer._engine import lifecycle
 from service_streamer._processes import descriptors
 from service_streamer._threads import native
 from service_streamer._waiting.threads import NativeThread, is_patched
@@ -209,7 +208,6 @@ def test_the_timer_of_native_workers(monkeypatch, threads, way, started):
         patch.setattr(native, "make_engine", NativeEngine)
         patch.setattr(native._core, "NativeWorkers", NoWorkers)
         backend = native.NativeWorkers(source, options.Options(batch_size=8))
-    lifecycle._backends.pop(backend, None)
     backend.engine.backend = backend
     start_by(way, monkeypatch, "service-streamer-timer")
     with pytest.raises((KeyboardInterrupt, RuntimeError)):

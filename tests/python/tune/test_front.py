@@ -1,9 +1,14 @@
 """What is best for each latency, and what is measured again."""
 
-from service_streamer.tune._front import FINALISTS, Measured, finalists, pareto_front
-from service_streamer.tune._rates import Point
-from service_streamer.tune._space import Settings
-from service_streamer.tune._trial import Trial
+from service_streamer._commands.tune.search.front import (
+    FINALISTS,
+    Measured,
+    finalists,
+    pareto_front,
+)
+from service_streamer._commands.tune.search.rates import Point
+from service_streamer._commands.tune.search.space import Settings
+from service_streamer._commands.tune.search.trial import Trial
 
 SLO = 0.05
 

@@ -6,10 +6,10 @@ import pytest
 
 from service_streamer._commands.main import main
 from service_streamer._commands.tune import tuning
+from service_streamer._commands.tune.search.rates import Point, TrialError
+from service_streamer._commands.tune.search.space import NUMA
 from service_streamer._commands.tune.trial import ModelNotFoundError
 from service_streamer._placement.machine import Core
-from service_streamer.tune._rates import Point, TrialError
-from service_streamer.tune._space import NUMA
 
 
 class Steady:

@@ -6,8 +6,8 @@ from native_models import FLOATS
 from torch_examples import marks
 
 from service_streamer._commands.tune.process import TrialProcess
+from service_streamer._commands.tune.search.space import Settings
 from service_streamer._commands.tune.trial import Job
-from service_streamer.tune._space import Settings
 
 pytest_plugins = ["native_fixtures"]
 pytestmark = marks("torch")

@@ -9,10 +9,10 @@ import pytest
 
 from service_streamer import Streamer
 from service_streamer._commands.tune import output
-from service_streamer.tune._file import text_of, write
-from service_streamer.tune._front import Measured
-from service_streamer.tune._rates import Point
-from service_streamer.tune._space import NUMA, Settings, Space
+from service_streamer._commands.tune.search.file import text_of, write
+from service_streamer._commands.tune.search.front import Measured
+from service_streamer._commands.tune.search.rates import Point
+from service_streamer._commands.tune.search.space import NUMA, Settings, Space
 
 if sys.version_info >= (3, 11):
     import tomllib

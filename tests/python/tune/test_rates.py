@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from service_streamer.tune._rates import Point, TrialError, find_rate, least_p99, measure_again
+from service_streamer._commands.tune.search.rates import (
+    Point,
+    TrialError,
+    find_rate,
+    least_p99,
+    measure_again,
+)
 
 SLO = 0.05
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tune_shapes import SHAPES, shaped
 
-from service_streamer.tune._front import FINALISTS
-from service_streamer.tune._journal import JournalError, open_journal
-from service_streamer.tune._rates import TrialError
-from service_streamer.tune._search import GIVE_UP, Search
-from service_streamer.tune._space import NUMA, Space
+from service_streamer._commands.tune.search.front import FINALISTS
+from service_streamer._commands.tune.search.journal import JournalError, open_journal
+from service_streamer._commands.tune.search.rates import TrialError
+from service_streamer._commands.tune.search.search import GIVE_UP, Search
+from service_streamer._commands.tune.search.space import NUMA, Space
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 RECORDED = BENCHMARKS / "results" / "tune.json"

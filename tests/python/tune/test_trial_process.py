@@ -8,8 +8,8 @@ import pytest
 from scripts import SUPPORT
 
 from service_streamer._commands.tune.process import TrialProcess
+from service_streamer._commands.tune.search.space import Settings
 from service_streamer._commands.tune.trial import Job
-from service_streamer.tune._space import Settings
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ class Advice:
 
     option: str
     value: int | None
-    """None: it cannot be chosen from what was measured"""
+    """the number; None: it cannot be chosen from what was measured"""
     why: str
 
     def __str__(self) -> str:

@@ -121,7 +121,7 @@ class ModelTime:
     """How long the model takes for a batch."""
 
     size: float
-    """items"""
+    """the number of items"""
     seconds: float
 
     @property

@@ -33,7 +33,7 @@ class PageStats:
     time: float
     """seconds since 1970"""
     hubs: Mapping[str, Any]
-    """by name, as in ``/stats`` of the page"""
+    """the hubs by name, as in ``/stats`` of the page"""
 
 
 class Source(Protocol):

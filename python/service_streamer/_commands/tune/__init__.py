@@ -2,10 +2,10 @@
 
 ::
 
-    command ──▶ tune (the package)   which settings are tried, and what is best
+    command ──▶ search              which settings are tried, and what is best
        │
-       ├─────▶ process ──▶ trial     one trial, in a process of its own
-       └─────▶ output                table, plot and tuned.toml
+       ├─────▶ process ──▶ trial    one trial, in a process of its own
+       └─────▶ output               table, plot and tuned.toml
 """
 
 from .command import add_to, run

@@ -11,11 +11,11 @@ from typing import Any
 from ... import __version__
 from ..._placement.machine import cpu_count
 from ..._statistics.formats import duration
-from ...tune._file import text_of
-from ...tune._front import Measured
-from ...tune._space import Settings, Space
 from ..bench.plots import Line, linear, logarithmic, plot
 from ..bench.table import print_table
+from .search.file import text_of
+from .search.front import Measured
+from .search.space import Settings, Space
 
 _SHOWN = 3  # times the target: slower points are not in the plot
 _HEADINGS = {"batch_size": "batch", "worker_num": "workers", "threads_per_worker": "threads"}

@@ -12,8 +12,8 @@ import sys
 import tempfile
 from typing import IO, Any, cast
 
-from ...tune._rates import Point, TrialError
-from ...tune._space import Settings
+from .search.rates import Point, TrialError
+from .search.space import Settings
 from .trial import LONGEST, Job, ModelNotFoundError
 
 _SLACK = 30.0  # s beyond what a reply should take, on a busy machine

@@ -22,13 +22,13 @@ from ..._engine import lifecycle
 from ..._processes.streamer import Streamer
 from ..._streamers.streamer import BaseStreamer
 from ..._threads.threaded import ThreadedStreamer
-from ...tune._rates import Point
-from ...tune._space import Settings
 from ..bench.load import MAX_THREADS, Sample, closed_loop, open_loop
 from ..bench.results import percentile
 from ..bench.targets import BenchTarget, one_line
 from ..bench.targets import Settings as TargetSettings
 from ..options import CommandError, find
+from .search.rates import Point
+from .search.space import Settings
 
 _WARM_UP = 0.25  # of the measured time
 _REQUESTS_IN_TURN = 5  # of one client: the least time of a load
@@ -48,12 +48,12 @@ class Job:
     slo: float
     """target of the p99, in seconds"""
     seconds: float
-    """of one load"""
+    """the length of one load"""
     items_per_request: int = 1
     native: str | None = None
     """path of the compiled model"""
     native_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """of its `NativeModel`"""
+    """the options of its `NativeModel`"""
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """model_init_args, model_init_kwargs, warmup"""
     process_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -11,17 +11,17 @@ from typing import Any
 
 from ..._placement.machine import cpu_count, usable_cores
 from ..._statistics.formats import count, duration
-from ...tune._file import hash_of, write
-from ...tune._front import Measured, measured, pareto_front
-from ...tune._journal import JournalError, open_journal, remove_journal
-from ...tune._rates import least_p99
-from ...tune._search import Search
-from ...tune._space import Space
-from ...tune._trial import Trial
 from .. import logs
 from ..options import CommandError
 from . import output
 from .process import TrialProcess
+from .search.file import hash_of, write
+from .search.front import Measured, measured, pareto_front
+from .search.journal import JournalError, open_journal, remove_journal
+from .search.rates import least_p99
+from .search.search import Search
+from .search.space import Space
+from .search.trial import Trial
 from .trial import Job, ModelNotFoundError
 
 NOT_REACHED = 3  # the exit code if no settings keep the target

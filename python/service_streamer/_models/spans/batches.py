@@ -139,4 +139,4 @@ def flush() -> None:
             force_flush(FLUSH_TIMEOUT)
 
 
-lifecycle.before_worker_ends(flush)
+lifecycle.before_worker_ends(flush, last=True)  # readers wait for the pieces of their streams

@@ -14,8 +14,8 @@ from ..._base.messages import describe
 from ..._base.model_errors import copy_error, detached
 from ..._streams.writer import flush
 from ..._waiting.threads import ThreadWait
-from ...step_model import StepModel
 from ..serving import steps_span
+from ..step_model import StepModel
 from .parts import in_parts
 from .sequence import Sequence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...step_model import StepModel
+from ..step_model import StepModel
 
 
 def run(model: StepModel, items: Sequence[Any], batch_size: int) -> None:

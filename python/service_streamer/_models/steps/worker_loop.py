@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import _core
-from ...step_model import StepModel
+from ..step_model import StepModel
 from .loop import LOOK, Loop
 
 

@@ -59,7 +59,7 @@ class RayClient(WaitingRoom):
         self.owner = owner
         """the handle of the actor"""
         self.obstacle = ""
-        """what kept replicas from being ready at the last call of `stats`"""
+        """the reason why no replica was ready at the last call of `stats`"""
         self._name = name
         super().__init__(
             # the engine of the owner forms the batches

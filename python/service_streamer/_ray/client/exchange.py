@@ -71,7 +71,7 @@ class Exchange:
         self.client = os.urandom(16)
         """the id of this client"""
         self.changes: dict[str, Any] = {}
-        """what this client has changed by ``Owner.configure``: a new owner does not know it"""
+        """all changes by ``Owner.configure``: a new owner does not know them"""
         self.ending = False
         """True: the threads end"""
         self.changed = Condition()

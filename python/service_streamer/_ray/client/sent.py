@@ -49,20 +49,20 @@ class SentRequest:
         context: bytes | None,
     ) -> None:
         self.items = items
-        """those of the caller; a `Payload` each once it is sent"""
+        """the items of the caller; a `Payload` each once it is sent"""
         self.traits = traits
         """the keys and the weights of the items; None: they have none"""
         self.deadline = deadline
-        """in `time.monotonic()` seconds; None: no limit"""
+        """the deadline in `time.monotonic()` seconds; None: no limit"""
         self.priority = priority
         self.tenant = tenant
         self.context = context
         self.number = 0
-        """by which the owner knows it; 0: it has not been sent"""
+        """the number by which the owner knows it; 0: it has not been sent"""
         self.renewals = 0
         """how often it was sent again because its outputs were lost"""
         self.batches: list[_core.Batch] = []
-        """one for each item that the sender has taken"""
+        """a batch for each item that the sender has taken"""
 
     @property
     def ended(self) -> bool:
@@ -93,7 +93,7 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self.items = 0
-        """how many items they have"""
+        """the number of their items"""
         self._numbers = itertools.count(1)
         self._all: dict[int, SentRequest] = {}
         self._lock = original("_thread", "allocate_lock")()

@@ -36,9 +36,9 @@ class Answers:
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number
         self.seen = time.monotonic()
-        """when the client last called"""
+        """the time of the client's last call"""
         self.token = b""
-        """of the last `give_again`"""
+        """the token of the last `give_again`"""
         self._loop = loop
         self._lock = original("_thread", "allocate_lock")()
         self._open: dict[int, Any] = {}  # futures by number

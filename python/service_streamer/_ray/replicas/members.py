@@ -55,13 +55,13 @@ class Members:
         self._settings = settings
         self._log = log
         self.target = settings.limits[0]
-        """how many there should be"""
+        """the number of replicas that there should be"""
         self.restarts = 0
-        """those that died after they had loaded their model"""
+        """the number of replicas that died after they had loaded their model"""
         self.changed = Condition()
         """notified when anything here changes"""
         self.obstacles = Obstacles(log)
-        """why no replica can be ready"""
+        """the reasons why no replica can be ready"""
         self.closing = False
         self.review: Callable[[], None] = lambda: None
         """called by the thread each `TICK`, while `active` returns True"""

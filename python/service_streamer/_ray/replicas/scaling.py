@@ -22,9 +22,9 @@ class Load:
     full: float
     """mean number of replicas that would have been at work, had all batches been full"""
     replicas: int
-    """those that there should be"""
+    """the number of replicas that there should be"""
     batches: int
-    """that run or could run now: more replicas than this have nothing to do"""
+    """the batches that run or could run now: more replicas than this have nothing to do"""
 
 
 class Scaling:

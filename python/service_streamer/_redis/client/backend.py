@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from ... import _core
 from ..._base.errors import BrokerError, StreamerClosed
 from ..._base.options import Options
-from ..._engine import lifecycle
 from ..._engine.backend import EngineBackend, join_in_background, make_engine, weakly
 from ..._statistics.parts import StreamStats
 from ..._waiting import callbacks, threads
@@ -80,7 +79,7 @@ class RedisClient(EngineBackend):
         )
         self._lock = threads.original("_thread", "allocate_lock")()
         self.unreachable = ""
-        """why the last `stats` could not read the queue; empty if it could"""
+        """the reason why the last `stats` could not read the queue; empty: it could"""
         self._closing = False
         self._changed = threads.Condition()  # notified when _closing changes
         self._streams = StreamClient(
@@ -89,7 +88,6 @@ class RedisClient(EngineBackend):
         self._egress: _core.BrokerEgress | None = None  # created once, even if _start fails later
         self._pair: _Threads | None = None
         self._timer = threads.NativeThread(self.engine.run_timer, "service-streamer-timer")
-        lifecycle.watch_backend(self)
 
     def close(self, drain: bool) -> None:
         self.engine.close(drain)

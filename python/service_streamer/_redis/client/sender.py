@@ -28,7 +28,7 @@ Chunk = tuple[int, int, int, "float | None", int, bytes]
 """request, begin, items, deadline, priority, body: an element of `BrokerEgress.take`"""
 
 Messages = list[tuple[RequestStream, dict[ChunkId, bytes]]]
-"""of each stream, the commands that append chunks"""
+"""the commands that append chunks, by stream"""
 
 
 class Sender:

@@ -176,7 +176,8 @@ class Session:
         self.connected_once = False
         """True once a connection has been established"""
         self.counting = original("_thread", "RLock")()  # a finaliser may read the statistics
-        """held while requests fail, so that `failed` agrees with the statistics of the engine"""
+        """the lock under which requests fail, so that `failed` agrees with the statistics of the
+        engine"""
         self._adding = original("_thread", "allocate_lock")()  # guards _again
         self.failed = 0
         """requests that ended with an error of this side, and not of a worker"""

@@ -44,9 +44,9 @@ class EntryCounts:
     expired: int = 0
     """dropped because their deadline had passed"""
     cancelled: int = 0
-    """by their client, while they were at this worker"""
+    """requests that their client cancelled while they were at this worker"""
     taken_over: int = 0
-    """by other workers, because this one was stalled"""
+    """requests that other workers took over, because this one was stalled"""
     poison: int = 0
     """rejected because they were delivered too often"""
     malformed: int = 0

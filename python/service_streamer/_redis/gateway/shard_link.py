@@ -62,7 +62,7 @@ class ShardLink:
         self.draining = False
         """True once `close` was called"""
         self.error: BaseException | None = None
-        """with which one of the threads has ended"""
+        """the exception with which one of the threads has ended"""
         self._skip_drain = False
         self._leaving = False
         self._take_until = self._reply_until = self._leave_until = float("inf")

@@ -31,13 +31,13 @@ class _Route:
     """One run of one stream."""
 
     link: Link
-    """to the process of the model"""
+    """the link to the process of the model"""
     number: int
-    """of the stream on this link"""
+    """the number of the stream on this link"""
     way: _Way
-    """to the client"""
+    """the way to the client"""
     key: bytes
-    """of the client's reply stream"""
+    """the key of the client's reply stream"""
     reader: int
     """the number of the stream in its client"""
     run: bytes
@@ -67,7 +67,7 @@ class StreamRelay:
         ]
         self._listener = Listener(self, secret)
         self.address = Address(secret, 0, 0, self._listener.name)
-        """where the processes of the worker connect"""
+        """the address where the processes of the worker connect"""
 
     def start(self) -> None:
         """Begin to accept writers, because a request of a stream has come. May be called again."""

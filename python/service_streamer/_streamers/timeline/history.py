@@ -56,13 +56,14 @@ class BatchRun:
     """
 
     batch: int
-    """its number"""
+    """the number of the batch"""
     worker: int
     """the id of the thread, or of the process"""
     begin: int
     items: int
     cut: Cut | None
-    """None: a part of a failed batch, or a batch that was cut before the recording"""
+    """the cut of the batch. None: a part of a failed batch, or one that was cut before the
+    recording"""
     again: bool
     """the batch, or the batch of which this is a part, has run before"""
     end: int = 0

@@ -51,7 +51,7 @@ class Loader:
     ) -> None:
         refuse_eventlet()
         self.models = models
-        """by name; their versions refer to them weakly"""
+        """the models by name; their versions refer to them weakly"""
         self._workers = workers
         self._max_threads = threads
         self.on_ready: Callable[[Version], None] = _ignore

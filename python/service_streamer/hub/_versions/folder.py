@@ -21,11 +21,11 @@ class Found:
     """What the folder of one model has."""
 
     file: ModelFile | None = None
-    """None: it cannot be used"""
+    """the file of the model; None: it cannot be used"""
     versions: dict[int, Path] = dataclasses.field(default_factory=dict)
     """the complete ones"""
     stamps: dict[int, int] = dataclasses.field(default_factory=dict)
-    """of each version a number that changes with its files"""
+    """a number for each version, which changes with its files"""
     errors: list[str] = dataclasses.field(default_factory=list)
 
 

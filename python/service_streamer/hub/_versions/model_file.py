@@ -41,13 +41,13 @@ class ModelFile:
     """a `ManagedModel` may share a worker process, if the hub has ``workers``"""
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """of the streamer"""
+    """the options of the streamer"""
     native: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """of the `NativeModel`"""
+    """the options of the `NativeModel`"""
     onnx: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """of the `OnnxModel`"""
+    """the options of the `OnnxModel`"""
     inputs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """by name, each with the fields of a `TensorSpec`"""
+    """the inputs by name, each with the fields of a `TensorSpec`"""
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -108,7 +108,7 @@ class _Place(NamedTuple):
 
     path: Path
     identity: tuple[int, int] | None
-    """differs for another folder at this path"""
+    """a value that differs for another folder at this path"""
 
 
 def _place_of(path: Path) -> _Place:

@@ -48,7 +48,7 @@ class GrpcFront:
         self._inference = Inference(service)
         counts = service.counts["grpc"] = Counts()
         self._left = asyncio.Event()
-        """set once the clients are told that the server goes"""
+        """an event: the clients know that the server goes"""
         options = (
             ("grpc.max_receive_message_length", body_limit),
             ("grpc.max_send_message_length", -1),
@@ -78,7 +78,7 @@ class GrpcFront:
             raise OSError(str(error)) from None
         is_path = address.startswith("unix:")
         self.url = address if is_path else f"grpc://{address.rpartition(':')[0]}:{port}"
-        """where it listens"""
+        """the address where it listens"""
 
     async def start(self) -> None:
         """Listen from now on."""

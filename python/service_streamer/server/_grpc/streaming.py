@@ -34,7 +34,6 @@ class StreamCall:
         self._answering: set[asyncio.Task[None]] = set()
 
     _reading: asyncio.Task[None]
-    """set by `run`"""
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer all requests. Cancels them if the client goes away."""

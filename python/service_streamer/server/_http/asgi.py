@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CONNECTION = "service_streamer.connection"
-"""in the state of a request: its connection, if the server is ours"""
+"""the key of the connection in the state of a request, if the server is ours"""
 
 _NO_BODY = ("GET", "HEAD")
 

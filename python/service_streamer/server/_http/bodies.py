@@ -30,7 +30,7 @@ class Bodies:
         self._limit = limit
         self._json_limit = json_limit
         self.held_bytes = 0
-        """of all bodies that came in parts and are not answered yet"""
+        """the bytes of all bodies that came in parts and are not answered yet"""
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
         """Check what a head tells about the body.

@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._open_ones = open_ones
         self._buffer = buffer
         self.unparsed = b""
-        """what was read of further requests, from `_parsed` on"""
+        """the bytes of further requests, from `_parsed` on"""
         self._parsed = 0
         state = {**app_state, CONNECTION: self}
         self._inner = HttpToolsProtocol(config, server_state, state, _loop)
@@ -79,7 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         self._probing: asyncio.TimerHandle | None = None
         self._client_has_gone: Callable[[], None] | None = None
         self._waits_since: float | None = self._time()
-        """for the rest of a head, or of a body whose request is answered; None: it does not wait"""
+        """the time since which it waits for the rest of a head, or of a body whose request is
+        answered; None: it does not wait"""
         self._unsent = 0
         self._blocked_since: float | None = None
         """the client does not take what is written; None: it does"""

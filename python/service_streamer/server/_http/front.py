@@ -44,7 +44,7 @@ class HttpFront:
         self._socket = listener
         self.url = url
         self.connections: set[Connection] = set()
-        """those that are open"""
+        """the open connections"""
         self._stopping = False
         self._listens = asyncio.Event()
         config = uvicorn.Config(

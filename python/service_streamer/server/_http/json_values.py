@@ -25,7 +25,7 @@ _LONG_INT = b" " + 19 * b"0"
 _LONG = ("g", "G")
 """the numpy characters of dtypes whose numbers Python does not have"""
 _LEVELS = 254
-"""of lists and objects in each other: what orjson writes"""
+"""the levels of lists and objects in each other that orjson writes"""
 
 
 def parse(text: bytes | bytearray | memoryview) -> Any:

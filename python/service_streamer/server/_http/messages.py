@@ -25,7 +25,7 @@ class Request:
     path: str
     """encoded, so ``%2F`` is a character of a part of it"""
     headers: Mapping[bytes, bytes]
-    """by their names in lower case"""
+    """the headers by their names in lower case"""
     body: bytes | bytearray = b""
     client: str = ""
     """the address; "": unknown"""

@@ -135,7 +135,7 @@ class _Wanted:
 
     def __init__(self, names: dict[str, bool] | None, binary: bool) -> None:
         self.names = names
-        """for each of them: as binary data; None: all"""
+        """the names of the outputs, and whether each comes as binary data; None: all"""
         self._binary = binary
 
     def binary(self, name: str) -> bool:

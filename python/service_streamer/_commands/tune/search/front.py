@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from ._rates import Point
-from ._space import Settings
-from ._trial import Trial
+from .rates import Point
+from .space import Settings
+from .trial import Trial
 
 FINALISTS = 4  # trials that are measured again
 

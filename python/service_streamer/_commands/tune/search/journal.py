@@ -12,7 +12,7 @@ from typing import Any
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from .._base.messages import short
+from ...._base.messages import short
 
 
 class JournalError(Exception):

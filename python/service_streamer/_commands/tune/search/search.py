@@ -16,11 +16,11 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from ._front import finalists
-from ._journal import check_same_search
-from ._rates import Load, TrialError, find_rate, least_p99, measure_again
-from ._space import Settings, Space
-from ._trial import Trial
+from .front import finalists
+from .journal import check_same_search
+from .rates import Load, TrialError, find_rate, least_p99, measure_again
+from .space import Settings, Space
+from .trial import Trial
 
 GIVE_UP = 5  # failed trials, if no other has succeeded
 _ATTEMPTS = 20  # proposals that were tried already, until settings are drawn at random

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ._rates import Point
-from ._space import Settings
+from .rates import Point
+from .space import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Trial:
     rate: float = 0.0
     """the largest rate that kept the target; 0: none did"""
     estimate: float = 0.0
-    """that rate, or what it seems to be after an early end"""
+    """the rate above, or what it seems to be after an early end"""
     hopeless: bool = False
     """it ended early, because it cannot beat the best"""
     error: str | None = None
-    """why it failed"""
+    """the reason why it failed"""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the journal keeps."""

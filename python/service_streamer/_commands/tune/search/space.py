@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .._base.options import POLICIES
-from .._base.types import Policy
+from ...._base.options import POLICIES
+from ...._base.types import Policy
 
 _CLASSES = ("policy", "affinity", "native")  # parameters whose values have no order
 _LATENCIES = (1 / 16, 1 / 4)  # max_latency, as shares of the target
@@ -24,7 +24,7 @@ class Settings:
     batch_size: int
     worker_num: int
     threads_per_worker: int
-    """that compute"""
+    """the number of threads of each worker that compute"""
     policy: Policy
     max_latency: float | None
     """seconds; None: the policy does not use it"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._base.types import P, T
-from .managed_model import ManagedModel
+from .._base.types import P, T
+from ..managed_model import ManagedModel
 
 __all__ = ["StepModel"]
 
