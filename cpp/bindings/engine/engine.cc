@@ -219,6 +219,9 @@ PyMethodDef methods[] = {
      "Takes a batch, which together with those that this thread has not answered weighs at most max_weight.\n"
      "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
     {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
+    {"unwanted_threads", engine_unwanted_threads, METH_NOARGS,
+     "unwanted_threads($self)\n--\n\n"
+     "The idents of the threads that work on batches whose requests have all ended."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,

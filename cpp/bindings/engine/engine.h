@@ -19,4 +19,7 @@ PyObject* engine_run_timer(PyObject* self, PyObject* none);
 PyObject* engine_next_batch(PyObject* self, PyObject* timeout);
 PyObject* engine_ring(PyObject* self, PyObject* none);
 
+// For the hook `ended_early` (METH_NOARGS).
+PyObject* engine_unwanted_threads(PyObject* self, PyObject* none);
+
 }  // namespace service_streamer::bindings

@@ -55,11 +55,17 @@ def assemble(
         padding: what an array gets at its end. None: all have one shape.
         dtype: of the input.
     """
+    import numpy as np
+
     first = arrays[0].shape
     if padding is None or len({len(each) for each in arrays}) == 1:
         batch = memory.take(place, dtype, (rows, *first))
-        for row, array in enumerate(arrays):
-            batch[row] = array
+        if first:  # faster than np.stack, which makes a view of each
+            joined = (len(arrays) * first[0], *first[1:])
+            np.concatenate(arrays, out=batch[: len(arrays)].reshape(joined))
+        else:
+            for row, array in enumerate(arrays):
+                batch[row] = array
     else:
         longest = max(len(each) for each in arrays)
         batch = memory.take(place, dtype, (rows, longest, *first[1:]))

@@ -6,11 +6,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from .._base.messages import short, wrong_option
+from .._base.model_errors import without_frames
 from ._file import TensorInfo
 
 _MOST_KNOWN = 1024  # shapes
 
 Array = Any  # numpy's own types differ between its versions
+
+Alike = tuple[Sequence[int], list[Sequence[Array]]]
+"""items that can share a batch: their places, and the arrays of each"""
 
 
 class Reader:
@@ -34,6 +38,39 @@ class Reader:
         self.padded = [pad and len(_shape(i)) > 0 and type(_shape(i)[0]) is not int for i in inputs]
         """of each input, whether its first dimension is padded"""
         self._kinds: dict[Hashable, Hashable] = {}
+
+    def read_all(self, items: list[Any]) -> tuple[list[Alike], dict[int, Exception]]:
+        """Return the groups of items that can share a batch, and the exceptions of the others.
+
+        Raises:
+            TypeError, ValueError: the only item does not fit the inputs.
+        """
+        if self._are_plain(items):
+            return [(range(len(items)), [(item,) for item in items])], {}
+        groups: dict[Hashable, tuple[list[int], list[Sequence[Array]]]] = {}
+        failed: dict[int, Exception] = {}
+        for place, item in enumerate(items):
+            try:
+                kind, arrays = self.read(item)
+            except (TypeError, ValueError) as error:
+                if len(items) == 1:
+                    raise
+                failed[place] = without_frames(error, None)
+            else:
+                places, alike = groups.setdefault(kind, ([], []))
+                places.append(place)
+                alike.append(arrays)
+        return list(groups.values()), failed
+
+    def _are_plain(self, items: list[Any]) -> bool:
+        """Return True for arrays of one shape that fit: most batches, and the quickest check."""
+        first, plain, dtype = items[0], self._plain, self.dtypes[0]
+        if len(self.dtypes) > 1 or dtype.hasobject or type(first) is not plain:
+            return False
+        shape = first.shape
+        return (shape,) in self._kinds and all(
+            [type(each) is plain and each.dtype is dtype and each.shape == shape for each in items]
+        )
 
     def read(self, item: Any) -> tuple[Hashable, list[Array]]:
         """Return the arrays of an item, and what items have in common that can share a batch.

@@ -133,6 +133,13 @@ def make_session(
     return session, options.intra_op_num_threads
 
 
+def run_options() -> Callable[[], Any]:
+    """Return what makes the options of one run."""
+    import onnxruntime as runtime
+
+    return runtime.RunOptions  # type: ignore[no-any-return]
+
+
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
     """Raise MemoryError if ONNX Runtime raises about too little memory."""
