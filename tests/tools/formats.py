@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from extras import ROOT, alone, make_wheel, pip
+from extras import ROOT, make_environment, make_wheel
 from page_installs import OURS, installed_by
 
 FOLDER = ROOT / "examples" / "formats"
@@ -22,19 +22,13 @@ TORCH = ROOT / "build" / "torch"
 def attempt(program: Path, wheel: Path) -> str:
     """Install what a program needs, and run it. Returns what went wrong."""
     wanted = installed_by(program.read_text())
-    has_torch = "torch" in wanted
+    os.environ.pop("PYTHONPATH", None)
+    if "torch" in wanted:
+        os.environ["PYTHONPATH"] = str(TORCH)  # pip finds it, too
     wanted = [each for each in wanted if each not in (OURS, "torch")]
-    variables = alone() | ({"PYTHONPATH": str(TORCH)} if has_torch else {})
     with tempfile.TemporaryDirectory() as place:
-        python = Path(place, "bin", "python")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-        os.environ.update(variables)  # so that pip finds torch, too
-        try:
-            pip("install", wheel, *wanted, python=python)
-        finally:
-            if has_torch:
-                del os.environ["PYTHONPATH"]
-        done = subprocess.run([python, program], env=variables, capture_output=True, text=True)
+        python = make_environment(Path(place), wheel, *wanted)
+        done = subprocess.run([python, program], capture_output=True, text=True)
     print(done.stdout, end="", flush=True)
     return "" if done.returncode == 0 else done.stderr
 
@@ -42,7 +36,6 @@ def attempt(program: Path, wheel: Path) -> str:
 def main() -> None:
     """Ends with code 1 if any has failed."""
     programs = {path.stem: path for path in FOLDER.glob("*.py") if installed_by(path.read_text())}
-    os.environ.pop("PYTHONPATH", None)
     wheel = make_wheel(ROOT / "build" / "formats")
     failed = False
     for name in sys.argv[1:] or sorted(programs):
