@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-WORDS = "a good bad film book with an end that i like it is not very long short".split()
+WORDS = ["a", "good", "bad", "film", "book", "with", "an", "end", "that", "i", "like", "not"]
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-TEXTS = [f"{' '.join(WORDS[n % 9 : 2 + n % 16])}" or "film" for n in range(64)]
+TEXTS = [" ".join(WORDS[n % 3 : n % 3 + 1 + n % 9]) for n in range(64)]
 
 
 def make(folder: Path) -> None:

@@ -26,8 +26,9 @@ class Loadable(abc.ABC):
             workers: the number of threads that will call it.
         """
 
+    @abc.abstractmethod
     def stop(self, unwanted: Callable[[], Collection[int]]) -> None:
-        """Stop the runs whose outputs nobody waits for. Without an own method they go on.
+        """Stop the runs whose outputs nobody waits for.
 
         Called in any thread, after requests have ended whose batch runs in this process.
 

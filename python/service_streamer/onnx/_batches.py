@@ -105,7 +105,7 @@ def cut(
 
 
 def join(
-    found: Sequence[tuple[list[int], Any]], failed: Mapping[int, Exception], count: int
+    found: Sequence[tuple[Sequence[int], Any]], failed: Mapping[int, Exception], count: int
 ) -> Any:
     """Return the outputs of a batch of so many items that ran in parts.
 

@@ -68,9 +68,10 @@ class Reader:
         if len(self.dtypes) > 1 or dtype.hasobject or type(first) is not plain:
             return False
         shape = first.shape
-        return (shape,) in self._kinds and all(
-            [type(each) is plain and each.dtype is dtype and each.shape == shape for each in items]
-        )
+        for each in items:
+            if type(each) is not plain or each.dtype is not dtype or each.shape != shape:
+                return False
+        return (shape,) in self._kinds
 
     def read(self, item: Any) -> tuple[Hashable, list[Array]]:
         """Return the arrays of an item, and what items have in common that can share a batch.

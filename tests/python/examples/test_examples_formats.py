@@ -31,5 +31,5 @@ def test_a_program_gets_the_answers_of_its_model(tmp_path, name):
         [sys.executable, PROGRAMS[name]], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "times as many items per second" in done.stdout
+    assert "times as many per second" in done.stdout
     assert "64 callers got what the model says" in done.stdout

@@ -136,9 +136,7 @@ def test_options_of_another_kind_of_model_are_refused(tmp_path, model, table, ki
     assert f"[{table}] is for {kind}, not for {model!r}" in error
 
 
-def test_a_file_is_read_once_for_its_metadata_and_once_for_each_load(
-    served, monkeypatch, tmp_path
-):
+def test_a_file_is_read_once_for_its_metadata_and_once_for_each_load(served, monkeypatch, tmp_path):
     read = []
 
     def make(path, **options):

@@ -230,7 +230,10 @@ def assert_same(got, wanted, tolerance=0.0):
         return
     got, wanted = np.asarray(got), np.asarray(wanted)
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
-    if tolerance and wanted.dtype.kind == "f":
+    exact = not tolerance or wanted.dtype.kind != "f"
+    if (got == wanted if exact else abs(got - wanted) <= tolerance).all():
+        return  # np.testing takes ten times as long
+    if not exact:
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
     else:
         np.testing.assert_array_equal(got, wanted)

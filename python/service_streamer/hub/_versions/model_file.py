@@ -162,12 +162,12 @@ class ModelFile:
             raise refuse("", "model", f'model must be "package.module:name", or the name of a '
                          f".onnx, .pt2 or .pt file, not {self.model!r}")  # fmt: skip
         is_native = _is_file(self.model) and not _is_onnx(self.model)
-        for table, kind, fits in (
+        for table, fitting, fits in (
             ("native", "a .pt2 or .pt file", is_native),
             ("onnx", "a .onnx file", _is_onnx(self.model)),
         ):
             if getattr(self, table) and not fits:
-                raise refuse("", table, f"[{table}] is for {kind}, not for {self.model!r}")
+                raise refuse("", table, f"[{table}] is for {fitting}, not for {self.model!r}")
         if not _POLICY.fullmatch(self.policy):
             raise refuse("", "policy", f'policy must be "latest", "latest:2" or "pinned:3", not '
                          f"{self.policy!r}")  # fmt: skip
