@@ -14,7 +14,7 @@ _MOST_KNOWN = 1024  # shapes
 Array = Any  # numpy's own types differ between its versions
 
 Alike = tuple[Sequence[int], list[Sequence[Array]]]
-"""items that can share a batch: their places, and the arrays of each"""
+"""items that can share a batch: their places, and the arrays of each input"""
 
 
 class Reader:
@@ -45,9 +45,10 @@ class Reader:
         Raises:
             TypeError, ValueError: the only item does not fit the inputs.
         """
-        if self._are_plain(items):
-            return [(range(len(items)), [(item,) for item in items])], {}
-        groups: dict[Hashable, tuple[list[int], list[Sequence[Array]]]] = {}
+        columns = self._columns(items)
+        if columns is not None:
+            return [(range(len(items)), columns)], {}
+        groups: dict[Hashable, tuple[list[int], list[list[Array]]]] = {}
         failed: dict[int, Exception] = {}
         for place, item in enumerate(items):
             try:
@@ -60,18 +61,37 @@ class Reader:
                 places, alike = groups.setdefault(kind, ([], []))
                 places.append(place)
                 alike.append(arrays)
-        return list(groups.values()), failed
+        return [(places, [*zip(*alike, strict=True)]) for places, alike in groups.values()], failed
 
-    def _are_plain(self, items: list[Any]) -> bool:
-        """Return True for arrays of one shape that fit: most batches, and the quickest check."""
-        first, plain, dtype = items[0], self._plain, self.dtypes[0]
-        if len(self.dtypes) > 1 or dtype.hasobject or type(first) is not plain:
-            return False
-        shape = first.shape
-        for each in items:
-            if type(each) is not plain or each.dtype is not dtype or each.shape != shape:
-                return False
-        return (shape,) in self._kinds
+    def _columns(self, items: list[Any]) -> list[Sequence[Array]] | None:
+        """Return the arrays of each input if `read` would find nothing to do, as in most batches.
+
+        It takes a third of the time. None: the items have to be read.
+        """
+        kind, plain, count = type(items[0]), self._plain, len(self._inputs)
+        columns: list[Sequence[Array]]
+        if kind is plain and count == 1:
+            columns = [items]
+        elif kind is not tuple and kind is not dict:
+            return None
+        else:
+            for item in items:
+                if type(item) is not kind or len(item) != count:
+                    return None
+            try:
+                if kind is tuple:
+                    columns = list(zip(*items, strict=True))
+                else:
+                    columns = [[item[name] for item in items] for name in self._names]
+            except KeyError:
+                return None
+        for column, dtype in zip(columns, self.dtypes, strict=True):
+            for array in column:
+                if type(array) is not plain or array.dtype is not dtype:
+                    return None
+        shapes = zip(*[[array.shape for array in column] for column in columns], strict=True)
+        kinds = {self._kinds.get(each) for each in set(shapes)}
+        return columns if len(kinds) == 1 and None not in kinds else None
 
     def read(self, item: Any) -> tuple[Hashable, list[Array]]:
         """Return the arrays of an item, and what items have in common that can share a batch.

@@ -18,7 +18,7 @@ from .._engine import lifecycle
 from .._placement.machine import thread_count
 from .._waiting.threads import original
 from ..torch import ModelFileError
-from ._batches import Memory, assemble, cut, join
+from ._batches import Memory, cut, join, parts
 from ._file import TensorInfo, read_file
 from ._items import Array, Reader
 from ._session import (
@@ -29,8 +29,8 @@ from ._session import (
     check_providers,
     check_session_options,
     make_session,
-    memory_errors,
     names_of,
+    raise_memory_error,
     run_options,
 )
 from ._shapes import choose, find_cuts, fixed_batch
@@ -165,13 +165,9 @@ class OnnxModel(Loadable):
         self._runs[thread] = options
         try:
             found = [
-                (
-                    places[start : start + size],
-                    self._run(session, options, memory, alike[start : start + size]),
-                )
-                for places, alike in groups
-                for size in (self._rows or len(alike),)
-                for start in range(0, len(alike), size)
+                (part, self._run(session, options, memory, columns))
+                for places, all_columns in groups
+                for part, columns in parts(places, all_columns, self._rows)
             ]
         except Exception:
             if options.terminate:
@@ -212,7 +208,9 @@ class OnnxModel(Loadable):
             unwanted: returns the idents of the threads. A run that begins after this call goes on.
 
         Example:
-            >>> model.stop(lambda: [])
+            >>> OnnxModel("missing.onnx").stop(lambda: [])
+            Traceback (most recent call last):
+            FileNotFoundError: the model file missing.onnx does not exist
         """
         runs = self._runs.copy()  # before it is known which are unwanted: these threads run on
         for thread in unwanted():
@@ -263,19 +261,22 @@ class OnnxModel(Loadable):
     # -------------------------------------------------------------------- one run
 
     def _run(
-        self, session: Any, options: Any, memory: Memory, alike: Sequence[Sequence[Array]]
+        self, session: Any, options: Any, memory: Memory, columns: Sequence[Sequence[Array]]
     ) -> Any:
         """Run the items of one group. Return an array of their rows, or a list."""
-        rows = self._rows or len(alike)
-        columns = list(zip(*alike, strict=True))
+        count = len(columns[0])
+        rows = self._rows or count
         feeds = {
-            info.name: assemble(memory, place, columns[place], rows, padding, dtype)
-            for place, (info, padding, dtype) in enumerate(
-                zip(self.inputs, self._paddings, self._reader.dtypes, strict=True)
+            info.name: memory.assemble(place, column, rows, padding, dtype)
+            for place, (info, column, padding, dtype) in enumerate(
+                zip(self.inputs, columns, self._paddings, self._reader.dtypes, strict=True)
             )
         }
-        with memory_errors():
+        try:
             found = session.run(self._names, feeds, options)
+        except Exception as error:
+            raise_memory_error(error)
+            raise
         outputs = []
         for name, array in zip(self._names, found, strict=True):
             if not array.ndim or len(array) != rows:
@@ -284,7 +285,7 @@ class OnnxModel(Loadable):
                 raise OutputSizeMismatch(rows, received, detail)
             if memory.shares(array):  # the file returns its input
                 array = array.copy()
-            array = array if rows == len(alike) else array[: len(alike)]
+            array = array if rows == count else array[:count]
             cuts = self._cuts[name]
             outputs.append(cut(name, array, cuts, columns) if cuts else array)
         if len(outputs) == 1:

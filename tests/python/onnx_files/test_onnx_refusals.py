@@ -18,7 +18,7 @@ from waits import LONG
 
 from service_streamer import OutputSizeMismatch, Streamer, ThreadedStreamer, WorkerInitError
 from service_streamer.onnx import OnnxModel
-from service_streamer.onnx._session import memory_errors
+from service_streamer.onnx._session import raise_memory_error
 from service_streamer.torch import ModelFileError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:onnx")
@@ -280,10 +280,9 @@ def test_a_provider_that_did_not_start_is_an_error(tmp_path, monkeypatch):
 
 def test_too_little_memory_is_a_memory_error(tmp_path):
     """So a batch is run again in parts."""
-    with pytest.raises(MemoryError, match="buffer of size"), memory_errors():
-        raise RuntimeError("Failed to allocate memory for requested buffer of size 9")
-    with pytest.raises(RuntimeError, match="other"), memory_errors():
-        raise RuntimeError("other")
+    with pytest.raises(MemoryError, match="buffer of size"):
+        raise_memory_error(RuntimeError("Failed to allocate memory for requested buffer of size 9"))
+    raise_memory_error(RuntimeError("other"))
 
 
 def test_a_missing_file_is_named(tmp_path):
