@@ -17,7 +17,7 @@ import pays
 from service_streamer import ThreadedStreamer
 
 FEATURES = 32
-THREADS = 1  # a batch of 64 rows is too small for more: to wake them takes longer
+THREADS = 1  # to wake more takes longer than few rows: measure it for your batches
 
 
 def load(path: Path) -> Any:

@@ -288,6 +288,7 @@ ROOMS = {
         "_redis",
         "_ray",
         "torch",
+        "onnx",
         "_threads",
         "hub",
         "",
