@@ -17,6 +17,7 @@ MAX_WAIT_MS = 1
 class Model(Worker):
     def __init__(self) -> None:
         options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(os.environ["BENCH_THREADS"])  # 0: all cores
         # The threads of our server sleep, too: on the cores of the clients spinning costs both.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = onnxruntime.InferenceSession(

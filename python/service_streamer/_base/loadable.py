@@ -28,7 +28,7 @@ class Loadable(abc.ABC):
 
     @abc.abstractmethod
     def stop(self, unwanted: Callable[[], Collection[int]]) -> None:
-        """Stop the runs whose outputs nobody waits for.
+        """Stop the runs whose outputs no caller waits for.
 
         Called in any thread, after requests have ended whose batch runs in this process.
 

@@ -1,8 +1,8 @@
 """Reads the inputs and outputs of an ONNX file. Its weights are skipped, so this takes no time.
 
 The file is one message of protobuf, whose fields are numbered in onnx.proto. Only those that are
-named here are looked at. The file is read, not mapped: a mapping of a file that somebody writes
-over ends the process.
+named here are looked at. The file is read, not mapped: a mapping ends the process if another one
+writes over the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`OnnxModel` in a pipeline, and what a batch does when nobody waits for it any more."""
+"""`OnnxModel` in a pipeline, and the end of a batch that no caller waits for any more."""
 
 import asyncio
 import contextlib
