@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, load, numpy_helper, save
 
-LAYERS, WIDTH, HEADS, TOKENS, FEATURES = 4, 256, 4, 32, 32
+LAYERS, WIDTH, HEADS, TOKENS, FEATURES = 4, 256, 4, 16, 32
 RANDOM = np.random.default_rng(0)
 
 

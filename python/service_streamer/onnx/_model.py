@@ -202,7 +202,7 @@ class OnnxModel(Loadable):
         self._load()
 
     def stop(self, unwanted: Callable[[], Collection[int]]) -> None:
-        """Stop the runs of some threads. A streamer calls it when no caller waits for their outputs.
+        """Stop the runs of some threads. A streamer calls it when no caller waits for them.
 
         Args:
             unwanted: returns the idents of the threads. A run that begins after this call goes on.
