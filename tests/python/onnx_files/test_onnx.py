@@ -154,6 +154,19 @@ def test_rows_stay_right_after_the_next_batch(tmp_path):
         assert kept.tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("collate", "rest"), [("stack", ()), ("pad", ()), ("stack", (2,)), ("pad", (2,))]
+)
+def test_an_item_may_be_empty(tmp_path, collate, rest):
+    shape = ("batch", "n", *rest)
+    model = OnnxModel(identity(tmp_path / "model.onnx", shape=shape), collate=collate)
+    for lengths in ((0,), (0, 0), (0, 3), (2, 0, 2)):
+        items = [np.full((length, *rest), length, "f4") for length in lengths]
+        for _ in range(2):  # then the shapes are known
+            for row, item in zip(model(items), items, strict=True):
+                assert_same(row, item)
+
+
 def test_a_fixed_batch_is_filled_up(tmp_path):
     path = identity(tmp_path / "model.onnx", shape=(4, 2))
     model = OnnxModel(path)
