@@ -87,3 +87,15 @@ def test_a_run_goes_on_while_a_request_waits_for_it(streamer):
     eventually(lambda: is_running(streamer))
     goes._abandon()
     assert stays.result(LONG) == [1 << 16] * 4
+
+
+def test_only_the_run_that_no_request_waits_for_stops(tmp_path):
+    model = OnnxModel(onnx_models.counting(tmp_path / "model.onnx"), intra_op_threads=1)
+    with ThreadedStreamer(model, 8, policy="greedy", worker_num=2) as streamer:
+        stays = streamer.submit([1 << 16])
+        eventually(lambda: is_running(streamer))
+        goes = streamer.submit([ENDLESS])
+        eventually(lambda: streamer.stats().running_batches == 2 or stays.done())
+        goes._abandon()
+        assert stays.result(LONG) == [1 << 17]
+        assert streamer.predict([1, 2], timeout=LONG) == [3, 4]
