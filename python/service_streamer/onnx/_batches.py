@@ -10,6 +10,8 @@ from .._base.model_errors import OutputRefused
 from ._items import Array
 from ._shapes import Cut
 
+_FEW = 16  # arrays that are sooner copied one by one
+
 
 class Memory:
     """The memory of the batches of one call at a time: one block for each input.
@@ -35,16 +37,18 @@ class Memory:
             padding: what an array gets at its end. None: all have one shape.
             dtype: of the input.
         """
+        if rows == 1 and arrays[0].dtype is dtype:
+            return arrays[0][None]  # a lone item is not copied
         first = arrays[0].shape
         lengths = [] if padding is None else [len(each) for each in arrays]
         if len(set(lengths)) <= 1:
             batch = self._take(place, dtype, (rows, *first))
-            if first:  # np.stack takes longer: it makes a view of each array
-                joined = (len(arrays) * first[0], *first[1:])
-                self._numpy.concatenate(arrays, out=batch[: len(arrays)].reshape(joined))
-            else:
+            if len(arrays) < _FEW or not first:
                 for row, array in enumerate(arrays):
                     batch[row] = array
+            else:  # np.stack takes longer: it makes a view of each array
+                joined = (len(arrays) * first[0], *first[1:])
+                self._numpy.concatenate(arrays, out=batch[: len(arrays)].reshape(joined))
         else:
             batch = self._take(place, dtype, (rows, max(lengths), *first[1:]))
             batch.fill(padding)
@@ -67,9 +71,12 @@ class Memory:
             block = self._blocks[place] = self._numpy.empty(most, self._numpy.uint8)
         return self._numpy.ndarray(shape, dtype, block)
 
-    def shares(self, array: Array) -> bool:
+    def shares(self, array: Array, feeds: Mapping[str, Array]) -> bool:
         """Return True if an output of the model is memory of its inputs."""
-        return any(self._numpy.may_share_memory(array, each) for each in self._blocks.values())
+        for feed in feeds.values():  # noqa: SIM110: a generator takes longer
+            if self._numpy.may_share_memory(array, feed):
+                return True
+        return False
 
 
 def parts(

@@ -89,8 +89,8 @@ class Reader:
             for array in column:
                 if type(array) is not plain or array.dtype is not dtype:
                     return None
-        shapes = zip(*[[array.shape for array in column] for column in columns], strict=True)
-        kinds = {self._kinds.get(each) for each in set(shapes)}
+        shapes = {*zip(*[[array.shape for array in column] for column in columns], strict=True)}
+        kinds = {*map(self._kinds.get, shapes)}
         return columns if len(kinds) == 1 and None not in kinds else None
 
     def read(self, item: Any) -> tuple[Hashable, list[Array]]:

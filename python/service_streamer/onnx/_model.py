@@ -131,7 +131,9 @@ class OnnxModel(Loadable):
         )
         self._providers = check_providers(providers)
         self._reader = Reader(self.inputs, collate == "pad")
-        self._paddings = self._reader.paddings(pad_value)
+        paddings, dtypes = self._reader.paddings(pad_value), self._reader.dtypes
+        names = [each.name for each in self.inputs]
+        self._feeds = list(zip(range(len(names)), names, paddings, dtypes, strict=True))
         self._names = [each.name for each in self.outputs]
         self._cuts = find_cuts(self._path, self.inputs, self.outputs, self._reader.padded)
         self._workers = 1
@@ -267,10 +269,8 @@ class OnnxModel(Loadable):
         count = len(columns[0])
         rows = self._rows or count
         feeds = {
-            info.name: memory.assemble(place, column, rows, padding, dtype)
-            for place, (info, column, padding, dtype) in enumerate(
-                zip(self.inputs, columns, self._paddings, self._reader.dtypes, strict=True)
-            )
+            name: memory.assemble(place, columns[place], rows, padding, dtype)
+            for place, name, padding, dtype in self._feeds
         }
         try:
             found = session.run(self._names, feeds, options)
@@ -283,7 +283,7 @@ class OnnxModel(Loadable):
                 received = len(array) if array.ndim else None
                 detail = f"output {name!r} of the model has the shape {array.shape}"
                 raise OutputSizeMismatch(rows, received, detail)
-            if memory.shares(array):  # the file returns its input
+            if memory.shares(array, feeds):  # the file returns its input
                 array = array.copy()
             array = array if rows == count else array[:count]
             cuts = self._cuts[name]
