@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -73,10 +74,7 @@ class Memory:
 
     def shares(self, array: Array, feeds: Mapping[str, Array]) -> bool:
         """Return True if an output of the model is memory of its inputs."""
-        for feed in feeds.values():  # noqa: SIM110: a generator takes longer
-            if self._numpy.may_share_memory(array, feed):
-                return True
-        return False
+        return any(map(self._numpy.may_share_memory, itertools.repeat(array), feeds.values()))
 
 
 def parts(
