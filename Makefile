@@ -29,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-clients \
+.PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
 	test-python main-python test-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
@@ -272,6 +272,10 @@ test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with fe
 
 test-extras: $(VENV)/.installed  ## each extra, and each page that says what to install, alone in an environment of its own
 	$(bin)/python tests/tools/extras.py $(ARGS)
+
+# Torch is taken from build/torch. Everything else is what pip finds, as in test-extras.
+test-formats: $(VENV)/.installed $(if $(TORCH),build/torch/.installed)  ## the programs of examples/formats, each with the packages it names; ARGS=jax_model for one
+	$(bin)/python tests/tools/formats.py $(ARGS)
 
 test-clients: $(VENV)/.installed  ## the server of a wheel, asked by KServe, MLServer, Triton and others; ARGS=kserve for one
 	$(bin)/python tests/tools/clients.py $(ARGS)

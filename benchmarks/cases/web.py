@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,9 @@ SERVERS = {
     "litserve": "-m apps.litserve_app {port}",
     "bentoml": "-m bentoml serve apps.bentoml_app:Service --host 127.0.0.1 --port {port}",
     "hub": "-m service_streamer serve apps.hub_app:hub --http 127.0.0.1:{port} --log-level error",
+    "onnx": "-m service_streamer serve {models} --http 127.0.0.1:{port} --log-level error",
     "mosec": "-m apps.mosec_app --address 127.0.0.1 --port {port} --log-level error",
+    "mosec-onnx": "-m apps.mosec_onnx_app --address 127.0.0.1 --port {port} --log-level error",
 }
 INFERENCE = "/inference"
 INFER = "/v2/models/model/infer"
@@ -51,10 +54,14 @@ POSTS = {
     "litserve": (INFERENCE, "1"),
     "bentoml": (INFERENCE, '{"items": [1]}'),
     "hub": ("/v1/models/model:predict", '{"instances": [1]}'),
+    "onnx": (INFER, ""),
+    "mosec-onnx": (INFERENCE, ""),
 }
 """the path and the body of POST requests, by server; the others get GET requests"""
 
 ROW = [0.5 * number for number in range(8)]
+FLOATS = [0.5 * number for number in range(32)]
+"""an item of studies.onnx_files"""
 SHAPE = (1, 3, 224, 224)
 TENSOR = bytes(4 * math.prod(SHAPE))
 BINARY = "application/octet-stream"
@@ -75,21 +82,29 @@ def question(server: str, model: str) -> Question:
     path, body = POSTS[server]
     if model == "row":
         body = json.dumps({"instances": [ROW]})
+    if model == "floats-json" and server == "mosec-onnx":
+        body = json.dumps(FLOATS)
+    elif model == "floats-json":
+        row = {"name": "x", "datatype": "FP32", "shape": [1, len(FLOATS)], "data": FLOATS}
+        body = json.dumps({"inputs": [row]})
     if model == "infer":
         path = INFER
         row = {"name": "x", "datatype": "FP32", "shape": [1, len(ROW)], "data": ROW}
         body = json.dumps({"inputs": [row]})
-    if model != "head":
+    if model not in ("head", "floats"):
         return Question(path, body.encode(), (("Content-Type", "application/json"),))
-    if server != "hub":
-        return Question(path, TENSOR, (("Content-Type", BINARY),))
-    size = {"binary_data_size": len(TENSOR)}
-    tensor = {"name": "x", "datatype": "FP32", "shape": SHAPE, "parameters": size}
+    data, shape = TENSOR, list(SHAPE)
+    if model == "floats":
+        data, shape = struct.pack(f"{len(FLOATS)}f", *FLOATS), [1, len(FLOATS)]
+    if server not in ("hub", "onnx"):
+        return Question(path, data, (("Content-Type", BINARY),))
+    size = {"binary_data_size": len(data)}
+    tensor = {"name": "x", "datatype": "FP32", "shape": shape, "parameters": size}
     told = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
     text = json.dumps(told)
     text += " " * (-len(text) % 8)  # so that the tensor is aligned
     headers = (("Content-Type", BINARY), ("Inference-Header-Content-Length", str(len(text))))
-    return Question(INFER, text.encode() + TENSOR, headers)
+    return Question(INFER, text.encode() + data, headers)
 
 
 def free_port() -> int:
@@ -116,7 +131,10 @@ def serving(server: str, peer: str, model: str) -> Iterator[str]:
     port = free_port()
     asked = question(server, model)
     process = subprocess.Popen(
-        [sys.executable, *SERVERS[server].format(port=port).split()],
+        [
+            sys.executable,
+            *SERVERS[server].format(port=port, models=os.environ.get("BENCH_MODELS")).split(),
+        ],
         env={
             **os.environ,
             "BENCH_PEER": peer,

@@ -35,7 +35,7 @@ TITLES = {
 
 def measure(server: str, model: str, seconds: float) -> dict[str, float]:
     """Return what wrk measured of a server, which is started for that."""
-    python = sys.executable if server == "hub" else str(venvs.python(server))
+    python = sys.executable if server in ("hub", "onnx") else str(venvs.python(server))
     command = [python, "-m", "cases.web", "--server", server, "--model", model]
     command += ["--connections", str(CONNECTIONS), "--seconds", str(seconds)]
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,8 @@ from page_installs import USES, installed_by  # noqa: E402
 
 WHEELS = ROOT / "build" / "extras"
 TOOLS = WHEELS / "tools"
-TOO_LARGE = ("torch", "uwsgi", "jupyter")  # what needs them is tested elsewhere, or skipped
+# What needs these is tested elsewhere, or skipped.
+TOO_LARGE = ("torch", "uwsgi", "jupyter", "tensorflow", "transformers", "sentence-transformers")
 RUN_PAGE = """
 import os, sys
 from pathlib import Path

@@ -165,10 +165,7 @@ PyObject* batch_contexts(PyObject* self, void*) {
 }
 
 PyObject* batch_ended(PyObject* self, void*) {
-  const BatchBase& batch = batch_of(self);
-  bool all = true;
-  for (std::size_t i = 0; all && i < batch.ranges(); ++i) all = batch.ended(i);
-  return PyBool_FromLong(all ? 1 : 0);
+  return PyBool_FromLong(batch_of(self).all_ended() ? 1 : 0);
 }
 
 // --- memory ---

@@ -48,6 +48,11 @@ class BatchBase {
 
   // Whether no caller waits for a range any more: its request has ended, or the deadline has passed.
   virtual bool ended(std::size_t range) const = 0;
+  bool all_ended() const {
+    bool all = true;
+    for (std::size_t i = 0; all && i < ranges(); ++i) all = ended(i);
+    return all;
+  }
 
   // Whether callers, or this batch, keep what the model returns after the model may run again.
   virtual bool keeps_outputs() const = 0;

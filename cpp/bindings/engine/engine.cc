@@ -222,6 +222,9 @@ PyMethodDef methods[] = {
      "ring($self)\n--\n\nEnds the wait of at least one thread in next_batch(), or the next wait."},
     {"begin_serving", engine_begin_serving, METH_NOARGS,
      "begin_serving($self)\n--\n\nMakes a wait of this thread for a request of the engine raise RuntimeError."},
+    {"unwanted_threads", engine_unwanted_threads, METH_NOARGS,
+     "unwanted_threads($self)\n--\n\n"
+     "The idents of the threads that work on batches whose requests have all ended."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},
     {"configure", as_method(engine_configure), METH_VARARGS | METH_KEYWORDS,

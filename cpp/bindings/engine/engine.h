@@ -21,5 +21,7 @@ PyObject* engine_ring(PyObject* self, PyObject* none);
 
 // For a thread that runs the model of batches that others take (METH_NOARGS).
 PyObject* engine_begin_serving(PyObject* self, PyObject* none);
+// For the hook `ended_early` (METH_NOARGS).
+PyObject* engine_unwanted_threads(PyObject* self, PyObject* none);
 
 }  // namespace service_streamer::bindings

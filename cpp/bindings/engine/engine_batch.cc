@@ -1,5 +1,6 @@
 #include "bindings/engine/engine_batch.h"
 
+#include <map>
 #include <utility>
 
 #include "bindings/engine/distribute.h"
@@ -31,10 +32,29 @@ bool EngineBatch::from_this_process() const {
 ItemWeights EngineBatch::live_items(const EngineObject* engine) {
   ItemWeights live;
   for (const EngineBatch* batch = engine->batches; batch != nullptr; batch = batch->older_) {
-    if (batch->thread_ != std::this_thread::get_id()) continue;
+    if (batch->thread_ != PyThread_get_thread_ident()) continue;
     for (const RequestRange& range : batch->batch_.ranges) live.add(range);
   }
   return live;
+}
+
+PyObject* EngineBatch::unwanted_threads(const EngineObject* engine) {
+  std::map<unsigned long, bool> unwanted;
+  const CaughtError failure = attempt([&] {
+    for (const EngineBatch* batch = engine->batches; batch != nullptr; batch = batch->older_) {
+      if (batch->ranges() == 0) continue;
+      bool& all = unwanted.try_emplace(batch->thread_, true).first->second;
+      all = all && batch->all_ended();
+    }
+  });
+  PyObject* threads = failure.raise() ? nullptr : PyList_New(0);
+  for (const auto& [thread, all] : unwanted) {
+    if (threads == nullptr || !all) continue;
+    PyObject* ident = PyLong_FromUnsignedLong(thread);
+    if (ident == nullptr || PyList_Append(threads, ident) < 0) Py_CLEAR(threads);
+    Py_XDECREF(ident);
+  }
+  return threads;
 }
 
 bool EngineBatch::cut(CloseReason reason, const ItemWeights& live) {

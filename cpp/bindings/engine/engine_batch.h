@@ -2,8 +2,6 @@
 
 #include <Python.h>
 
-#include <thread>
-
 #include "bindings/batches/batch.h"
 #include "bindings/futures/engine_object.h"
 #include "service_streamer/batching/batch.h"
@@ -23,6 +21,9 @@ class EngineBatch final : public BatchBase {
 
   // Of the batches of the engine that the calling thread has taken and not answered.
   static ItemWeights live_items(const EngineObject* engine);
+
+  // The idents of the threads that have batches of the engine, but of requests that have all ended: a new list.
+  static PyObject* unwanted_threads(const EngineObject* engine);
 
   bool from_this_process() const override;
   std::size_t ranges() const override { return batch_.ranges.size(); }
@@ -46,7 +47,7 @@ class EngineBatch final : public BatchBase {
   void end(Outcome outcome, DeferredWake* later = nullptr);
 
   EngineObject* const engine_;
-  const std::thread::id thread_ = std::this_thread::get_id();
+  const unsigned long thread_ = PyThread_get_thread_ident();
   Batch batch_;
   EngineBatch* newer_ = nullptr;  // in the list of the engine
   EngineBatch* older_ = nullptr;

@@ -124,6 +124,10 @@ PyObject* engine_ring(PyObject* object, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* engine_unwanted_threads(PyObject* object, PyObject*) {
+  return EngineBatch::unwanted_threads(self_of(object));
+}
+
 PyObject* engine_run_timer(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
   if (self->backend->watches_deadlines()) {

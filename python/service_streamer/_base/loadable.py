@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +24,17 @@ class Loadable(abc.ABC):
 
         Args:
             workers: the number of threads that will call it.
+        """
+
+    @abc.abstractmethod
+    def stop(self, unwanted: Callable[[], Collection[int]]) -> None:
+        """Stop the runs whose outputs no caller waits for.
+
+        Called in any thread, after requests have ended whose batch runs in this process.
+
+        Args:
+            unwanted: returns the idents of the threads whose runs are to stop. A run that begins
+                after this call is not to stop.
         """
 
 

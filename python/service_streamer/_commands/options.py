@@ -190,14 +190,24 @@ def flag(option: str) -> str:
 
 
 def find(name: str) -> Any:
-    """Import the object that is named as ``module:attribute``.
+    """Import the object that is named as ``module:attribute``, or make the model of a .onnx file.
 
     Raises:
-        CommandError: there is no such module or attribute.
+        CommandError: there is no such module, attribute or file.
+        ModelFileError: the file cannot be used.
     """
+    if is_onnx(name):
+        from ..onnx import OnnxModel  # only needed here
+
+        try:
+            return OnnxModel(name)
+        except FileNotFoundError as error:
+            raise CommandError(str(error)) from None
     module, _, path = name.partition(":")
     if not module or not path:
-        raise CommandError(f"the model must be given as module:attribute, not {name!r}")
+        raise CommandError(
+            f"the model must be given as module:attribute, or as a .onnx file, not {name!r}"
+        )
     look_in_working_folder()
     try:
         found = importlib.import_module(module)
@@ -211,6 +221,11 @@ def find(name: str) -> Any:
         except AttributeError as error:
             raise CommandError(f"{name}: {error}") from None
     return found
+
+
+def is_onnx(name: str) -> bool:
+    """Return True for the name of a .onnx file."""
+    return name.endswith(".onnx")
 
 
 def look_in_working_folder() -> None:

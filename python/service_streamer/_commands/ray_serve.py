@@ -44,7 +44,10 @@ def add_to(commands: Any) -> None:
         "name.",
         epilog=ENDS.format(new="raise StreamerClosed") + _EXAMPLE,
     ).add_argument
-    add("model", help="module:attribute of a ManagedModel class or a predict function")
+    add(
+        "model",
+        help="module:attribute of a ManagedModel class or a predict function; or a .onnx file",
+    )
     add("--name", required=True, help="by which RayStreamer.connect() finds it")
     add("--address", dest="ray_address", help="of the cluster: host:port, or auto")
     add(

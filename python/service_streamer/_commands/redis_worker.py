@@ -42,7 +42,10 @@ def add_to(commands: Any) -> None:
         description="Runs a model in worker processes, for RedisStreamer clients on any machine.",
         epilog=ENDS.format(new="are left to other workers") + _EXAMPLE,
     ).add_argument
-    add("model", help="module:attribute of a ManagedModel class or a predict function")
+    add(
+        "model",
+        help="module:attribute of a ManagedModel class or a predict function; or a .onnx file",
+    )
     add(
         *("--broker", "--redis-broker"),
         dest="redis_broker",

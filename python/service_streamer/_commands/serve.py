@@ -17,6 +17,7 @@ from .options import (
     add_queue_limits,
     fill_in,
     find,
+    is_onnx,
     new_parser,
 )
 from .serve_hub import add_hub_options, check_no_hub_options, serve_hub
@@ -48,8 +49,8 @@ def add_to(commands: Any) -> None:
     ).add_argument
     add(
         "model",
-        help="module:attribute of a ManagedModel class, a predict function or a ModelHub; or a "
-        "folder of models",
+        help="module:attribute of a ManagedModel class, a predict function or a ModelHub; a .onnx "
+        "file; or a folder of models",
     )
     add("--address", help='a path, or "@name" for an abstract socket name; not for a ModelHub')
     add_model_options(add)
@@ -74,8 +75,10 @@ def run(
     """Serve until a signal comes."""
     logs.set_up(log_level, log_format)
     is_folder = os.path.isdir(model)
-    if not is_folder and ":" not in model:
-        raise CommandError(f"no folder {model!r}, and a model must be given as module:attribute")
+    if not is_folder and ":" not in model and not is_onnx(model):
+        raise CommandError(
+            f"no folder {model!r}, and a model must be given as module:attribute or a .onnx file"
+        )
     target = None if is_folder else find(model)
     if target is None or isinstance(target, ModelHub):
         return serve_hub(model, target, http=http, drain_timeout=drain_timeout, **options)

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._base.loadable import loadables
 from .._base.options import Options
+from .._engine.backend import weakly
 from .._engine.waiting_room import EngineThreads
 from .._models.model import name_of, whole
 from .._models.serving import is_logged, serve_or_log
@@ -56,7 +58,14 @@ class Workers(ModelThreads):
 
     def __init__(self, predict: Callable[[list[Any]], Any], options: Options, count: int) -> None:
         self._budget = options.budget
+        self._loadables = loadables(predict)
+        if self._loadables:
+            self._ended_early = weakly(self._stop_unwanted)
         super().__init__(whole(predict), name_of(predict), options, count)
+
+    def _stop_unwanted(self) -> None:
+        for each in self._loadables:
+            each.stop(self.engine.unwanted_threads)
 
     def run_model(self) -> None:
         predict, name = self._model, self._name

@@ -84,6 +84,8 @@ class Version:
         """monotonic time of the next attempt after a failure"""
         self.stamp: int | None = None
         """changes with the files of its folder"""
+        self.made_of: tuple[object, int | None] | None = None
+        """model.toml and the stamp that `next_spec` was made of"""
         self.tried_stamp: int | None = None
         """the stamp at the last attempt to load it"""
         self.evicted_at: float | None = None

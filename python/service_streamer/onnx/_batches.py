@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from .._base.model_errors import OutputRefused
 from ._items import Array
 from ._shapes import Cut
+
+_FEW = 16  # arrays that are sooner copied one by one
 
 
 class Memory:
@@ -18,57 +21,78 @@ class Memory:
     """
 
     def __init__(self) -> None:
+        import numpy
+
+        self._numpy = numpy
         self._blocks: dict[int, Array] = {}
 
-    def take(self, place: int, dtype: Any, shape: tuple[int, ...]) -> Array:
-        """Return an array for an input, which is not initialized. Strings get new memory."""
-        import numpy as np
+    def assemble(
+        self, place: int, arrays: Sequence[Array], rows: int, padding: Any, dtype: Any
+    ) -> Array:
+        """Return one array with the arrays as rows.
 
+        Args:
+            place: of the input.
+            arrays: of one shape, but for the first dimension if there is a `padding`.
+            rows: of the batch; the last array is repeated to fill it.
+            padding: what an array gets at its end. None: all have one shape.
+            dtype: of the input.
+        """
+        if rows == 1 and arrays[0].dtype is dtype:
+            return arrays[0][None]  # a lone item is not copied
+        first = arrays[0].shape
+        lengths = [] if padding is None else [len(each) for each in arrays]
+        if len(set(lengths)) <= 1:
+            batch = self._take(place, dtype, (rows, *first))
+            if len(arrays) < _FEW or not first:
+                for row, array in enumerate(arrays):
+                    batch[row] = array
+            else:  # np.stack takes longer: it makes a view of each array
+                joined = (len(arrays) * first[0], *first[1:])
+                self._numpy.concatenate(arrays, out=batch[: len(arrays)].reshape(joined))
+        else:
+            batch = self._take(place, dtype, (rows, max(lengths), *first[1:]))
+            batch.fill(padding)
+            for row, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
+                batch[row, :length] = array
+        if rows > len(arrays):
+            batch[len(arrays) :] = batch[len(arrays) - 1]
+        return batch
+
+    def _take(self, place: int, dtype: Any, shape: tuple[int, ...]) -> Array:
+        """Return an array for an input, which is not initialized. Strings get new memory."""
         if dtype.hasobject:
-            return np.empty(shape, dtype)
+            return self._numpy.empty(shape, dtype)
         size = dtype.itemsize * math.prod(shape)
         block = self._blocks.get(place)
         if block is None or block.nbytes < size:
             # It grows by at least half, so that slowly growing batches do not allocate every time.
             most = size if block is None else max(size, block.nbytes * 3 // 2)
             self._blocks.pop(place, None)  # free the old memory before allocating the new
-            block = self._blocks[place] = np.empty(most, np.uint8)
-        return block[:size].view(dtype).reshape(shape)
+            block = self._blocks[place] = self._numpy.empty(most, self._numpy.uint8)
+        return self._numpy.ndarray(shape, dtype, block)
 
-    def shares(self, array: Array) -> bool:
+    def shares(self, array: Array, feeds: Mapping[str, Array]) -> bool:
         """Return True if an output of the model is memory of its inputs."""
-        import numpy as np
-
-        return any(np.may_share_memory(array, block) for block in self._blocks.values())
+        return any(map(self._numpy.may_share_memory, itertools.repeat(array), feeds.values()))
 
 
-def assemble(
-    memory: Memory, place: int, arrays: Sequence[Array], rows: int, padding: Any, dtype: Any
-) -> Array:
-    """Return one array with the arrays as rows.
+def parts(
+    places: Sequence[int], columns: list[Sequence[Array]], rows: int | None
+) -> list[tuple[Sequence[int], list[Sequence[Array]]]]:
+    """Return the batches of a group: the places of their items, and the arrays of each input.
 
     Args:
-        memory: for the array.
-        place: of the input.
-        arrays: of one shape, but for the first dimension if there is a `padding`.
-        rows: of the batch; the last array is repeated to fill it.
-        padding: what an array gets at its end. None: all have one shape.
-        dtype: of the input.
+        places: of the items.
+        columns: the arrays of each input.
+        rows: the number of items that each batch must have; None: any.
     """
-    first = arrays[0].shape
-    if padding is None or len({len(each) for each in arrays}) == 1:
-        batch = memory.take(place, dtype, (rows, *first))
-        for row, array in enumerate(arrays):
-            batch[row] = array
-    else:
-        longest = max(len(each) for each in arrays)
-        batch = memory.take(place, dtype, (rows, longest, *first[1:]))
-        for row, array in enumerate(arrays):
-            batch[row, : len(array)] = array
-            batch[row, len(array) :] = padding
-    if rows > len(arrays):
-        batch[len(arrays) :] = batch[len(arrays) - 1]
-    return batch
+    if rows is None or len(places) <= rows:
+        return [(places, columns)]
+    return [
+        (places[start : start + rows], [each[start : start + rows] for each in columns])
+        for start in range(0, len(places), rows)
+    ]
 
 
 def cut(
@@ -99,7 +123,7 @@ def cut(
 
 
 def join(
-    found: Sequence[tuple[list[int], Any]], failed: Mapping[int, Exception], count: int
+    found: Sequence[tuple[Sequence[int], Any]], failed: Mapping[int, Exception], count: int
 ) -> Any:
     """Return the outputs of a batch of so many items that ran in parts.
 
@@ -108,10 +132,10 @@ def join(
         failed: the exceptions of others.
         count: of all.
     """
-    import numpy as np
-
     if len(found) == 1 and not failed:
         return found[0][1]
+    import numpy as np
+
     kinds = {
         (each.dtype, each.shape[1:]) if isinstance(each, np.ndarray) else (None, ())
         for _, each in found

@@ -1,13 +1,13 @@
 """Reads the inputs and outputs of an ONNX file. Its weights are skipped, so this takes no time.
 
 The file is one message of protobuf, whose fields are numbered in onnx.proto. Only those that are
-named here are looked at.
+named here are looked at. The file is read, not mapped: a mapping ends the process if another one
+writes over the file.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +39,7 @@ _DTYPES = {
 }
 
 _LONGEST_NAME = 1 << 16  # bytes
+_PIECE = 1 << 14
 
 DTYPES = tuple(_DTYPES.values())
 """the types of elements that an item may have"""
@@ -82,13 +83,33 @@ def read_file(path: str | os.PathLike[str]) -> Values:
     if not Path(path).is_file():
         raise FileNotFoundError(f"the model file {name} does not exist")
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _values(data)
-    except (LookupError, ValueError):  # ValueError: also of an empty file
+        with open(path, "rb", buffering=0) as file:
+            return _values(_Bytes(file.fileno()))
+    except (LookupError, ValueError):
         raise ModelFileError(name, "is not an ONNX file, or is damaged") from None
 
 
-def _values(data: mmap.mmap) -> Values:
+class _Bytes:
+    """The bytes of a file. The last piece that was read is kept."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._first = 0
+        self._piece = b""
+
+    def __len__(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def __getitem__(self, at: int) -> int:
+        if not self._first <= at < self._first + len(self._piece):
+            self._first, self._piece = at, self.read(at, at + _PIECE)
+        return self._piece[at - self._first]  # IndexError: the file has become shorter
+
+    def read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._file, stop - start, start)
+
+
+def _values(data: _Bytes) -> Values:
     known = {number: (start, stop) for number, start, stop in _fields(data, 0, len(data))}
     if _MODEL_VERSION not in known:
         raise ValueError("there is no version")
@@ -108,7 +129,7 @@ def _values(data: mmap.mmap) -> Values:
     return Values(tuple(each for each in inputs if each.name not in weights), tuple(outputs))
 
 
-def _value(data: mmap.mmap, start: int, stop: int) -> TensorInfo:
+def _value(data: _Bytes, start: int, stop: int) -> TensorInfo:
     name = _text(data, start, stop, _VALUE_NAME)
     types = [place for number, *place in _fields(data, start, stop) if number == _VALUE_TYPE]
     for number, *place in _fields(data, *types[0]) if types else ():
@@ -134,7 +155,7 @@ def _other(element: int) -> str:
     return f"tensor of {names.get(element, f'the type {element}')}"
 
 
-def _size(data: mmap.mmap, start: int, stop: int) -> int | str | None:
+def _size(data: _Bytes, start: int, stop: int) -> int | str | None:
     for number, first, last in _fields(data, start, stop):
         if number == _DIM_SIZE:
             return first if 0 < first < 1 << 63 else None  # others stand for any size
@@ -143,25 +164,25 @@ def _size(data: mmap.mmap, start: int, stop: int) -> int | str | None:
     return None
 
 
-def _text(data: mmap.mmap, start: int, stop: int, wanted: int) -> str:
+def _text(data: _Bytes, start: int, stop: int, wanted: int) -> str:
     first, last = _find(data, start, stop, wanted)
     return _decoded(data, first, last)
 
 
-def _decoded(data: mmap.mmap, start: int, stop: int) -> str:
+def _decoded(data: _Bytes, start: int, stop: int) -> str:
     if not start <= stop <= start + _LONGEST_NAME:  # a number has no stop
         raise ValueError("a name is no text, or is too long")
-    return bytes(data[start:stop]).decode()
+    return data.read(start, stop).decode()
 
 
-def _find(data: mmap.mmap, start: int, stop: int, wanted: int) -> tuple[int, int]:
+def _find(data: _Bytes, start: int, stop: int, wanted: int) -> tuple[int, int]:
     for number, first, last in _fields(data, start, stop):
         if number == wanted:
             return first, last
     raise LookupError(wanted)
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[Field]:
+def _fields(data: _Bytes, at: int, end: int) -> Iterator[Field]:
     while at < end:
         key, at = _varint(data, at, end)
         number, kind = key >> 3, key & 7
@@ -178,7 +199,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[Field]:
             at += {1: 8, 5: 4}[kind]
 
 
-def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
+def _varint(data: _Bytes, at: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= end:

@@ -6,11 +6,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from .._base.messages import short, wrong_option
+from .._base.model_errors import without_frames
 from ._file import TensorInfo
 
 _MOST_KNOWN = 1024  # shapes
 
 Array = Any  # numpy's own types differ between its versions
+
+Alike = tuple[Sequence[int], list[Sequence[Array]]]
+"""items that can share a batch: their places, and the arrays of each input"""
 
 
 class Reader:
@@ -34,6 +38,60 @@ class Reader:
         self.padded = [pad and len(_shape(i)) > 0 and type(_shape(i)[0]) is not int for i in inputs]
         """of each input, whether its first dimension is padded"""
         self._kinds: dict[Hashable, Hashable] = {}
+
+    def read_all(self, items: list[Any]) -> tuple[list[Alike], dict[int, Exception]]:
+        """Return the groups of items that can share a batch, and the exceptions of the others.
+
+        Raises:
+            TypeError, ValueError: the only item does not fit the inputs.
+        """
+        columns = self._columns(items)
+        if columns is not None:
+            return [(range(len(items)), columns)], {}
+        groups: dict[Hashable, tuple[list[int], list[list[Array]]]] = {}
+        failed: dict[int, Exception] = {}
+        for place, item in enumerate(items):
+            try:
+                kind, arrays = self.read(item)
+            except (TypeError, ValueError) as error:
+                if len(items) == 1:
+                    raise
+                failed[place] = without_frames(error, None)
+            else:
+                places, alike = groups.setdefault(kind, ([], []))
+                places.append(place)
+                alike.append(arrays)
+        return [(places, [*zip(*alike, strict=True)]) for places, alike in groups.values()], failed
+
+    def _columns(self, items: list[Any]) -> list[Sequence[Array]] | None:
+        """Return the arrays of each input if `read` would find nothing to do, as in most batches.
+
+        It takes a third of the time. None: the items have to be read.
+        """
+        kind, plain, count = type(items[0]), self._plain, len(self._inputs)
+        columns: list[Sequence[Array]]
+        if kind is plain and count == 1:
+            columns = [items]
+        elif kind is not tuple and kind is not dict:
+            return None
+        else:
+            for item in items:
+                if type(item) is not kind or len(item) != count:
+                    return None
+            try:
+                if kind is tuple:
+                    columns = list(zip(*items, strict=True))
+                else:
+                    columns = [[item[name] for item in items] for name in self._names]
+            except KeyError:
+                return None
+        for column, dtype in zip(columns, self.dtypes, strict=True):
+            for array in column:
+                if type(array) is not plain or array.dtype is not dtype:
+                    return None
+        shapes = {*zip(*[[array.shape for array in column] for column in columns], strict=True)}
+        kinds = {*map(self._kinds.get, shapes)}
+        return columns if len(kinds) == 1 and None not in kinds else None
 
     def read(self, item: Any) -> tuple[Hashable, list[Array]]:
         """Return the arrays of an item, and what items have in common that can share a batch.

@@ -5,19 +5,20 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from .._base.errors import OutputSizeMismatch
+from .._base.errors import OutputSizeMismatch, WorkerLost
 from .._base.loadable import Loadable
 from .._base.messages import short, wrong_option
-from .._base.model_errors import without_frames
+from .._base.model_errors import NotRun
 from .._base.options import count, one_of
 from .._base.types import Collate, Items
 from .._engine import lifecycle
 from .._placement.machine import thread_count
 from .._waiting.threads import original
-from ._batches import Memory, assemble, cut, join
+from ..torch import ModelFileError
+from ._batches import Memory, cut, join, parts
 from ._file import TensorInfo, read_file
 from ._items import Array, Reader
 from ._session import (
@@ -28,8 +29,9 @@ from ._session import (
     check_providers,
     check_session_options,
     make_session,
-    memory_errors,
     names_of,
+    raise_memory_error,
+    run_options,
 )
 from ._shapes import choose, find_cuts, fixed_batch
 
@@ -129,7 +131,9 @@ class OnnxModel(Loadable):
         )
         self._providers = check_providers(providers)
         self._reader = Reader(self.inputs, collate == "pad")
-        self._paddings = self._reader.paddings(pad_value)
+        paddings, dtypes = self._reader.paddings(pad_value), self._reader.dtypes
+        names = [each.name for each in self.inputs]
+        self._feeds = list(zip(range(len(names)), names, paddings, dtypes, strict=True))
         self._names = [each.name for each in self.outputs]
         self._cuts = find_cuts(self._path, self.inputs, self.outputs, self._reader.padded)
         self._workers = 1
@@ -154,34 +158,27 @@ class OnnxModel(Loadable):
         if not items:
             return []
         session = self._load()
-        groups: dict[Hashable, tuple[list[int], list[list[Array]]]] = {}
-        failed: dict[int, Exception] = {}
-        for place, item in enumerate(items):
-            try:
-                kind, arrays = self._reader.read(item)
-            except (TypeError, ValueError) as error:
-                if len(items) == 1:
-                    raise
-                failed[place] = without_frames(error, None)
-            else:
-                places, alike = groups.setdefault(kind, ([], []))
-                places.append(place)
-                alike.append(arrays)
+        groups, failed = self._reader.read_all(items)
         try:
             memory = self._memories.pop()  # another thread may have taken the last one
         except IndexError:
             memory = Memory()
+        thread, options = self._ident(), self._run_options()
+        self._runs[thread] = options
         try:
             found = [
-                (
-                    places[start : start + size],
-                    self._run(session, memory, alike[start : start + size]),
-                )
-                for places, alike in groups.values()
-                for size in (self._rows or len(alike),)
-                for start in range(0, len(alike), size)
+                (part, self._run(session, options, memory, columns))
+                for places, all_columns in groups
+                for part, columns in parts(places, all_columns, self._rows)
             ]
+        except Exception:
+            if options.terminate:
+                raise NotRun(
+                    WorkerLost("the batch was stopped: all of its requests had ended")
+                ) from None
+            raise
         finally:
+            del self._runs[thread]
             self._memories.append(memory)
         return join(found, failed, len(items))  # type: ignore[no-any-return]
 
@@ -206,6 +203,22 @@ class OnnxModel(Loadable):
         self._workers = workers
         self._load()
 
+    def stop(self, unwanted: Callable[[], Collection[int]]) -> None:
+        """Stop the runs of some threads. A streamer calls it when no caller waits for them.
+
+        Args:
+            unwanted: returns the idents of the threads. A run that begins after this call goes on.
+
+        Example:
+            >>> OnnxModel("missing.onnx").stop(lambda: [])
+            Traceback (most recent call last):
+            FileNotFoundError: the model file missing.onnx does not exist
+        """
+        runs = self._runs.copy()  # before it is known which are unwanted: these threads run on
+        for thread in unwanted():
+            if thread in runs:
+                runs[thread].terminate = True
+
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(type(self), self._path, **self._given), ()
 
@@ -218,12 +231,24 @@ class OnnxModel(Loadable):
                 if self._session is None:
                     threads = self._given["intra_op_threads"]
                     threads = threads or max(1, thread_count() // self._workers)
-                    self._session, threads = make_session(
+                    session, threads = make_session(
                         self._path, self._providers, threads, self._given["session_options"]
                     )
+                    self._check_names(session)
+                    self._run_options: Callable[[], Any] = run_options()
                     is_cpu = names_of(self._providers)[0] == CPU
                     self.intra_op_threads = threads if is_cpu else None
+                    self._session = session
         return self._session
+
+    def _check_names(self, session: Any) -> None:
+        """Raise ModelFileError if the file is not the one that was read before."""
+        names = [each.name for each in session.get_inputs()]
+        outputs = {each.name for each in session.get_outputs()}
+        if names != [each.name for each in self.inputs] or not outputs.issuperset(self._names):
+            raise ModelFileError(
+                self._path, "was replaced by one with other inputs or outputs: make the model again"
+            )
 
     def _reset_after_fork(self) -> None:
         if self._session is not None:
@@ -231,31 +256,36 @@ class OnnxModel(Loadable):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
             self._session = None
         self._lock: Any = original("_thread", "allocate_lock")()
+        self._ident: Callable[[], int] = original("_thread", "get_ident")
         self._memories: list[Memory] = []
+        self._runs: dict[int, Any] = {}
 
     # -------------------------------------------------------------------- one run
 
-    def _run(self, session: Any, memory: Memory, alike: list[list[Array]]) -> Any:
+    def _run(
+        self, session: Any, options: Any, memory: Memory, columns: Sequence[Sequence[Array]]
+    ) -> Any:
         """Run the items of one group. Return an array of their rows, or a list."""
-        rows = self._rows or len(alike)
-        columns = list(zip(*alike, strict=True))
+        count = len(columns[0])
+        rows = self._rows or count
         feeds = {
-            info.name: assemble(memory, place, columns[place], rows, padding, dtype)
-            for place, (info, padding, dtype) in enumerate(
-                zip(self.inputs, self._paddings, self._reader.dtypes, strict=True)
-            )
+            name: memory.assemble(place, columns[place], rows, padding, dtype)
+            for place, name, padding, dtype in self._feeds
         }
-        with memory_errors():
-            found = session.run(self._names, feeds)
+        try:
+            found = session.run(self._names, feeds, options)
+        except Exception as error:
+            raise_memory_error(error)
+            raise
         outputs = []
         for name, array in zip(self._names, found, strict=True):
             if not array.ndim or len(array) != rows:
                 received = len(array) if array.ndim else None
                 detail = f"output {name!r} of the model has the shape {array.shape}"
                 raise OutputSizeMismatch(rows, received, detail)
-            if memory.shares(array):  # the file returns its input
+            if memory.shares(array, feeds):  # the file returns its input
                 array = array.copy()
-            array = array if rows == len(alike) else array[: len(alike)]
+            array = array if rows == count else array[:count]
             cuts = self._cuts[name]
             outputs.append(cut(name, array, cuts, columns) if cuts else array)
         if len(outputs) == 1:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._base.messages import missing_package, short, text_of, wrong_option
@@ -114,11 +113,11 @@ def make_session(
         except Exception:  # it is not set
             options.add_session_config_entry(name, "0")
     try:
-        with memory_errors():
-            session = runtime.InferenceSession(path, options, providers=providers)
+        session = runtime.InferenceSession(path, options, providers=providers)
     except MemoryError:
         raise
     except Exception as error:
+        raise_memory_error(error)
         version = runtime.__version__
         reason = text_of(error).partition("\n")[0]
         raise ModelFileError(
@@ -133,15 +132,17 @@ def make_session(
     return session, options.intra_op_num_threads
 
 
-@contextlib.contextmanager
-def memory_errors() -> Iterator[None]:
-    """Raise MemoryError if ONNX Runtime raises about too little memory."""
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(error, MemoryError) and any(w in str(error) for w in _ABOUT_MEMORY):
-            raise MemoryError(str(error)) from error
-        raise
+def run_options() -> Callable[[], Any]:
+    """Return what makes the options of one run."""
+    import onnxruntime as runtime
+
+    return runtime.RunOptions  # type: ignore[no-any-return]
+
+
+def raise_memory_error(error: Exception) -> None:
+    """Raise MemoryError if an exception of ONNX Runtime is about too little memory."""
+    if not isinstance(error, MemoryError) and any(w in str(error) for w in _ABOUT_MEMORY):
+        raise MemoryError(str(error)) from error
 
 
 def _options(runtime: Any, given: Mapping[str, Any]) -> Any:

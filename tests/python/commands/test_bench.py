@@ -47,6 +47,19 @@ def test_a_function_is_measured_in_a_thread(bench):
     assert "The model alone" in page
 
 
+def test_an_onnx_file_is_measured(bench, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    import onnx_models
+
+    path = onnx_models.tabular(tmp_path / "model.onnx")
+    code, out, err, _ = bench(str(path), "--items", "[[1, 2, 3, 4]]")
+    assert (code, err) == (0, "")
+    assert f"{path} in a thread" in out
+    code, _, err, _ = bench(str(tmp_path / "none.onnx"), "--items", "[1]")
+    assert (code, "none.onnx does not exist" in err) == (2, True)
+
+
 def test_a_managed_model_is_loaded(bench):
     code, out, _, _ = bench(
         *("process_models:Model", "--model-init-args", '["weights"]', "--items", "[1, 2, 3]"),

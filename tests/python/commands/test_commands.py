@@ -95,8 +95,20 @@ def test_a_signal_while_it_loads_ends_it(start, tmp_path):
     gate.close()
 
 
+def test_an_onnx_file_is_a_model(start, place, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    import onnx_models
+
+    service = start(str(onnx_models.identity(tmp_path / "model.onnx")))
+    service.line("is served" if place[0][0] == "--address" else "is ready")
+    with place[1]() as streamer:
+        assert streamer.predict([1.5], timeout=LONG) == [1.5]
+
+
 WRONG = [
     (["process_models"], "module:attribute"),
+    (["none.onnx"], "none.onnx does not exist"),
     (["no_such_module:Model"], "No module named 'no_such_module'"),
     (["process_models:NoSuchModel"], "NoSuchModel"),
     (["process_models:LONG"], "must be callable"),

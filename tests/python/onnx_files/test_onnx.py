@@ -21,7 +21,7 @@ from service_streamer._placement.machine import thread_count
 from service_streamer.onnx import OnnxModel, TensorInfo
 
 CALLERS = 16
-REQUESTS = 4  # of each caller
+REQUESTS = {"threads": 64, "processes": 4, "redis": 4}  # of each caller: a thousand in threads
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -32,7 +32,7 @@ def test_requests_of_many_callers_get_what_each_item_gets_alone(
     path = make(tmp_path / "model.onnx")
     alone = Alone(path)
     asked = [
-        [[new_item() for _ in range(1 + (caller + turn) % 5)] for turn in range(REQUESTS)]
+        [[new_item() for _ in range(1 + (caller + turn) % 3)] for turn in range(REQUESTS[backend])]
         for caller in range(CALLERS)
     ]
     wanted = [[[alone(item) for item in items] for items in requests] for requests in asked]
@@ -152,6 +152,19 @@ def test_rows_stay_right_after_the_next_batch(tmp_path):
         (kept,) = streamer.predict([np.float32([1, 2])])
         streamer.predict([np.float32([3, 4])])
         assert kept.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("collate", "rest"), [("stack", ()), ("pad", ()), ("stack", (2,)), ("pad", (2,))]
+)
+def test_an_item_may_be_empty(tmp_path, collate, rest):
+    shape = ("batch", "n", *rest)
+    model = OnnxModel(identity(tmp_path / "model.onnx", shape=shape), collate=collate)
+    for lengths in ((0,), (0, 0), (0, 3), (2, 0, 2)):
+        items = [np.full((length, *rest), length, "f4") for length in lengths]
+        for _ in range(2):  # then the shapes are known
+            for row, item in zip(model(items), items, strict=True):
+                assert_same(row, item)
 
 
 def test_a_fixed_batch_is_filled_up(tmp_path):

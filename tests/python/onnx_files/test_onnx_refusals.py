@@ -18,7 +18,7 @@ from waits import LONG
 
 from service_streamer import OutputSizeMismatch, Streamer, ThreadedStreamer, WorkerInitError
 from service_streamer.onnx import OnnxModel
-from service_streamer.onnx._session import memory_errors
+from service_streamer.onnx._session import raise_memory_error
 from service_streamer.torch import ModelFileError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:onnx")
@@ -146,6 +146,43 @@ def test_a_file_that_cannot_be_served_is_reported_when_it_is_loaded(tmp_path, ma
     assert str(raised.value).startswith(str(path))
 
 
+OVERWRITTEN = """
+import os, sys
+from service_streamer.onnx import OnnxModel, _file
+
+path, value = sys.argv[1], _file._value
+
+def overwritten(*given):
+    os.truncate(path, 0)
+    _file._value = value
+    return value(*given)
+
+_file._value = overwritten
+try:
+    OnnxModel(path)
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_file_that_is_being_written_over_is_reported(child, tmp_path):
+    """A mapping of it would end the process."""
+    path = onnx_models.save(
+        tmp_path / "model.onnx", [node("Neg", "x", "y")], [value("x" * 60_000, FLOAT, "b")],
+        [value("y", FLOAT, "b")],
+    )  # fmt: skip
+    done = child(OVERWRITTEN, str(path))
+    assert (done.returncode, done.stdout) == (0, f"{path} is not an ONNX file, or is damaged\n")
+
+
+def test_a_file_that_was_replaced_by_another_one_is_reported(tmp_path):
+    path = onnx_models.tabular(tmp_path / "model.onnx")
+    model = OnnxModel(path)
+    onnx_models.encoder(path)
+    with pytest.raises(ModelFileError, match="was replaced by one with other inputs or outputs"):
+        model.load()
+
+
 @pytest.mark.parametrize(("first", "second"), [(4, "batch"), (4, 8), (1, 4)])
 def test_inputs_of_different_batches_are_refused(tmp_path, first, second):
     fixed(tmp_path / "model.onnx", first, second)
@@ -243,10 +280,9 @@ def test_a_provider_that_did_not_start_is_an_error(tmp_path, monkeypatch):
 
 def test_too_little_memory_is_a_memory_error(tmp_path):
     """So a batch is run again in parts."""
-    with pytest.raises(MemoryError, match="buffer of size"), memory_errors():
-        raise RuntimeError("Failed to allocate memory for requested buffer of size 9")
-    with pytest.raises(RuntimeError, match="other"), memory_errors():
-        raise RuntimeError("other")
+    with pytest.raises(MemoryError, match="buffer of size"):
+        raise_memory_error(RuntimeError("Failed to allocate memory for requested buffer of size 9"))
+    raise_memory_error(RuntimeError("other"))
 
 
 def test_a_missing_file_is_named(tmp_path):

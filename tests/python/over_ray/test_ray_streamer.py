@@ -99,6 +99,20 @@ def test_items_share_a_batch_only_if_their_keys_are_equal(shared_ray_streamer):
     assert {kind for kinds in outputs[1::2] for kind in kinds} == {"str"}
 
 
+def test_a_replica_loads_an_onnx_file(ray_streamers, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    import onnx_models
+
+    from service_streamer.onnx import OnnxModel
+
+    path = onnx_models.identity(tmp_path / "model.onnx", onnx_models.INT64)
+    streamer = ray_streamers(OnnxModel(path), 8)
+    assert streamer.predict([1, 3]) == [1, 3]
+    with pytest.raises(TypeError, match="input 'x' of an item is str"):
+        streamer.predict(["a"])
+
+
 def test_a_slice_of_the_array_of_the_model(ray_streamers):
     streamer = ray_streamers(numpy.array, 8, output="batch")
     output = streamer.predict([1.5, 2.5, 3.5])

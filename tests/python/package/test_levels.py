@@ -184,7 +184,7 @@ ROOMS = {
     "web": "_base _waiting _engine _statistics _processes _redis extend hub __init__ metrics",
     "_commands": (
         "_base _waiting _engine _placement _statistics _streamers _models _processes _redis "
-        "_ray torch _threads hub __init__ server web"
+        "_ray torch onnx _threads hub __init__ server web"
     ),
     "__main__": "_commands",
     "build_torch": "_core __init__",

@@ -10,8 +10,10 @@ pytest.importorskip("watchfiles")
 import onnx_models
 from http_servers import App
 from hub_models import Folder
+from waits import LONG, eventually
 
 from service_streamer.hub import ModelHub, ModelLoadError, ModelSpec
+from service_streamer.hub._versions import model_file
 from service_streamer.onnx import OnnxModel
 
 
@@ -117,11 +119,48 @@ def test_options_that_a_file_does_not_have_are_refused(served):
         app.hub.load("times")
 
 
-def test_options_of_another_kind_of_file_are_refused(served):
-    app = served(onnx_models.pairs, more="[native]\nworkers = 2\n")
-    assert (
-        "[native] is for another kind of file than 'model.onnx'" in app.hub.status()["times"].error
-    )
+@pytest.mark.parametrize(
+    ("model", "table", "kind"),
+    [
+        ("model.onnx", "native", "a .pt2 or .pt file"),
+        ("hub_models:multiply", "native", "a .pt2 or .pt file"),
+        ("hub_models:multiply", "onnx", "a .onnx file"),
+        ("model.pt2", "onnx", "a .onnx file"),
+    ],
+)
+def test_options_of_another_kind_of_model_are_refused(tmp_path, model, table, kind):
+    folder = Folder(tmp_path)
+    folder.configure(model=model, more=f"[{table}]\nintra_op_threads = 2\n")
+    with ModelHub.watch(folder.root / "models") as hub:
+        error = hub.status()["times"].error
+    assert f"[{table}] is for {kind}, not for {model!r}" in error
+
+
+def test_a_file_is_read_once_for_its_metadata_and_once_for_each_load(served, monkeypatch, tmp_path):
+    read = []
+
+    def make(path, **options):
+        read.append(int(path.parent.name))
+        return OnnxModel(path, **options)
+
+    monkeypatch.setattr(model_file, "OnnxModel", make)
+    app = served(onnx_models.pairs, text='load = "start"\npolicy = "latest:2"')
+    eventually(lambda: app.hub.status()["times"].serving == 1)
+    new = tmp_path / "new"
+    new.mkdir()
+    onnx_models.pairs(new / "model.onnx")
+    new.rename(tmp_path / "models" / "times" / "2")
+    eventually(lambda: app.hub.status()["times"].serving == 2)
+    assert sorted(read) == [1, 1, 2, 2]
+
+
+def test_an_item_that_does_not_fit_fails_alone_in_a_hub(served):
+    hub = served(onnx_models.pairs).hub
+    good, bad = {"a": [1.0], "b": [2.0]}, {"a": [1.0]}
+    futures = [hub["times"].submit([item]) for item in (good, bad, good)]
+    with pytest.raises(TypeError, match="an item has no 'b', the model wants the inputs a, b"):
+        futures[1].result(LONG)
+    assert [futures[n].result(LONG)[0]["largest"] for n in (0, 2)] == [2, 2]
 
 
 def test_a_model_in_a_spec_has_its_tensors_too(tmp_path):

@@ -43,7 +43,17 @@ OWN_PROCESS = "<!-- own-process -->"
 """found in a page whose snippets change what other tests see, such as a tracer provider"""
 NEEDS = {"torch", "native", "redis", "ray"}
 """what is not always there, and is named before a snippet that needs it"""
-OPTIONAL = {"sanic"}
+OPTIONAL = {
+    "jax",
+    "lightgbm",
+    "openvino",
+    "sanic",
+    "sentence_transformers",
+    "sklearn",
+    "tensorflow",
+    "transformers",
+    "xgboost",
+}
 """the same for packages that the tests do not install; their snippets run where they are"""
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -30,6 +30,7 @@ _EXAMPLE = """
 TARGET is
   module:Model          a predict function or ManagedModel class, run in a thread of this process;
                         with --workers, or worker_num in the file of --options, in worker processes
+  model.onnx            the same of an ONNX file
   ADDRESS               the address of a Streamer that runs
   redis://broker:6379   a queue at a Redis broker, with --prefix; or broker:6379
   http://host/path      a web service; each request POSTs --body, or --items as a JSON list

@@ -21,7 +21,7 @@ from ..._statistics.formats import count
 from ..._statistics.stats import StreamerStats
 from ..._streamers.streamer import BaseStreamer
 from ..._threads.threaded import ThreadedStreamer
-from ..options import PLACEMENT, CommandError, find, flag
+from ..options import PLACEMENT, CommandError, find, flag, is_onnx
 from ..top.sources import is_broker
 
 CONNECT = 5.0  # s for the first answer of a server that should run already
@@ -233,7 +233,7 @@ def _open(place: str, settings: Settings) -> AnyTarget:
         if settings.items is None and settings.body is None:
             raise CommandError("a URL needs --body FILE or --items JSON")
         return HttpTarget(place, settings)
-    is_model = _MODEL.fullmatch(place) is not None
+    is_model = _MODEL.fullmatch(place) is not None or is_onnx(place)
     if not is_model and settings.items is None:
         raise CommandError(f"{place} needs --items JSON: a list of sample items")
     if is_model:

@@ -42,7 +42,10 @@ def add_to(commands: Any) -> None:
         'most requests/s whose p99 is within a target. Needs the extra "tune".',
         epilog=_EXAMPLE,
     ).add_argument
-    add("model", help="module:attribute of a predict function or a ManagedModel class")
+    add(
+        "model",
+        help="module:attribute of a predict function or a ManagedModel class; or a .onnx file",
+    )
     add("--sample", required=True, metavar="FILE", help="a JSON list of items, sent in turn")
     add(
         "--slo-p99",

@@ -161,9 +161,13 @@ class ModelFile:
         if not _is_file(self.model) and not re.fullmatch(r"[\w.]+:[\w.]+", self.model):
             raise refuse("", "model", f'model must be "package.module:name", or the name of a '
                          f".onnx, .pt2 or .pt file, not {self.model!r}")  # fmt: skip
-        wrong = "native" if _is_onnx(self.model) else "onnx"
-        if getattr(self, wrong):
-            raise refuse("", wrong, f"[{wrong}] is for another kind of file than {self.model!r}")
+        is_native = _is_file(self.model) and not _is_onnx(self.model)
+        for table, fitting, fits in (
+            ("native", "a .pt2 or .pt file", is_native),
+            ("onnx", "a .onnx file", _is_onnx(self.model)),
+        ):
+            if getattr(self, table) and not fits:
+                raise refuse("", table, f"[{table}] is for {fitting}, not for {self.model!r}")
         if not _POLICY.fullmatch(self.policy):
             raise refuse("", "policy", f'policy must be "latest", "latest:2" or "pinned:3", not '
                          f"{self.policy!r}")  # fmt: skip

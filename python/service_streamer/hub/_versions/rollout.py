@@ -12,6 +12,7 @@ from .. import _log
 from .._errors import UnknownModel
 from .._loading.loader import Loader
 from .._models import Alias, Model, State, Version
+from .._spec import ModelSpec
 from .canary import Canary
 from .folder import Found
 from .model_file import ModelFile
@@ -92,7 +93,7 @@ class Rollout:
             )
         if serving.version.number == number:
             raise ValueError(f"version {number} of model {model.name!r} serves already")
-        spec = file.spec(model.folders[number])
+        spec = _spec(model, file, number)
         with self._loader.lock:
             model.trying = number
             model.wanted.add(number)
@@ -188,20 +189,19 @@ class Rollout:
         tried: list[Any] = [model.trying, None if canary is None else canary.version.number]
         tried = [number for number in tried if number in folders]
         wanted = dict.fromkeys([*order, *labelled.values(), *tried])
-        specs = {number: file.spec(folders[number]) for number in wanted}
+        specs = {number: _spec(model, file, number) for number in wanted}
         begun = []
         with self._loader.lock:
             for number, spec in specs.items():
                 version = model.get(number)
-                if version is not None:
-                    version.stamp = model.stamps.get(number)
-                    version.next_spec = spec
-                    if version.state in (State.UNLOADED, State.FAILED):
-                        version.spec = spec
-                    continue
-                version = model.add(number, spec)
+                is_new = version is None
+                if version is None:
+                    version = model.add(number, spec)
                 version.stamp = model.stamps.get(number)
-                if spec.load == "start":
+                version.next_spec, version.made_of = spec, (file, version.stamp)
+                if version.state in (State.UNLOADED, State.FAILED):
+                    version.spec = spec
+                if is_new and spec.load == "start":
                     begun.append(version)
             model.order = order
             model.wanted = set(wanted)
@@ -215,8 +215,8 @@ class Rollout:
             candidate = self._choose(model, failed)
             if model.serving is not None and (replaced or _is_tried_alone(model.serving.version)):
                 begun.append(model.serving.version)
-            is_new = candidate is not model.candidate
-            if candidate is not None and (is_new or candidate.may_try_again):
+            is_another = candidate is not model.candidate
+            if candidate is not None and (is_another or candidate.may_try_again):
                 begun.append(candidate)
             model.candidate = candidate
         if replaced and failed is not None and model.serving is not None:
@@ -310,6 +310,14 @@ class Rollout:
     def _drop(self, versions: Iterable[Version]) -> None:
         for version in versions:
             self._loader.drop(version)
+
+
+def _spec(model: Model, file: ModelFile, number: int) -> ModelSpec:
+    """Return the spec of a version. It is made again if its folder or model.toml has changed."""
+    version, stamp = model.get(number), model.stamps.get(number)
+    if version is not None and stamp is not None and version.made_of == (file, stamp):
+        return version.next_spec
+    return file.spec(model.folders[number])
 
 
 def _has_failed(version: Version) -> bool:
