@@ -23,6 +23,7 @@ struct EngineObject {
   PyObject* start_timer;  // hook, called by the first request that needs run_timer(): for its deadline, or the target
   PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
   PyObject* ended_early;  // hook, called after requests have ended of which a Python worker has items; or nullptr
+  PyObject* next_request;  // a list of functions that the next submit calls once; nullptr: none
   std::uint32_t fork_generation;
   Waiter* taker;           // of the thread in next_batch(); nullptr: none
   std::atomic<bool> rung;  // ring() was called since next_batch() returned None

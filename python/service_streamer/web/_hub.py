@@ -21,10 +21,14 @@ class HubTarget:
     label = "ModelHub"
     changes = CHANGES
     check = None
+    sample = None
 
     def __init__(self, hub: ModelHub) -> None:
         self.hub = hub
         self._view = view_of(hub)
+
+    def call_at_next_request(self, function: Callable[[], object]) -> bool:
+        return True
 
     def look(self) -> Look:
         status = self.hub.status()
