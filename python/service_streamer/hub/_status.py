@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from .._statistics.time_summary import TimeSummary
+
 if TYPE_CHECKING:
     from ..extend import BaseStreamer
 
@@ -48,6 +50,11 @@ class VersionStatus:
     """how often it could not be loaded"""
     load_seconds: float | None = None
     """how long the last load took; None: there was none"""
+    failed: int = 0
+    """requests that raised an exception of the model, so far"""
+    latency: TimeSummary | None = None
+    """of the requests of this process in the last 10 s, as callers see it; None: there was none, or
+    it is in a worker process with other models"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +82,8 @@ class ModelStatus:
     """the version that `ModelHub.rollback` goes back to; None: there is none"""
     degraded: str | None = None
     """why a newer version does not serve in place of the present one; None: there is none"""
+    available: tuple[int, ...] = ()
+    """the complete versions in its folder"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,6 +85,16 @@ class HubView:
         """
         return self._names.model(name).status()
 
+    def check_canary(self, name: str, version: int) -> None:
+        """Raise what `ModelHub.canary` would raise before it loads the version.
+
+        Raises:
+            UnknownModel, ValueError: the version cannot be the canary of the model.
+        """
+        assert isinstance(self._hub, ModelHub)
+        model, rollout = self._hub._watched(name)
+        rollout.check_canary(model, version)
+
     def options(self, model: ModelHandle) -> Options:
         """Return the options of the streamer of a model, or of its next one."""
         return model._options

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._engine.backend import weakly
 from .._statistics.stats import OUTCOMES, StreamerStats
 from .._waiting.threads import NativeThread, original
 from ._targets import Target
@@ -59,11 +58,13 @@ class Samples:
 
     def __init__(self, targets: Mapping[str, Target]) -> None:
         self._sources = {name: each for name, each in targets.items() if each.sample is not None}
-        self._kept = {name: collections.deque[tuple[float, bytes]](maxlen=SECONDS) for name in self._sources}
+        self._kept: dict[str, collections.deque[tuple[float, bytes]]] = {
+            name: collections.deque(maxlen=SECONDS) for name in self._sources
+        }
         self._last: dict[str, Sample] = {}
         self._running = original("_thread", "allocate_lock")()  # held while there is a thread
         self._asked = False  # a request has come since the thread last looked
-        self._unnoticed = False  # some target does not tell of its requests
+        self._armed: set[str] = set()  # the targets whose next request wakes the thread
         self._watch()
 
     def wake(self) -> None:
@@ -80,7 +81,7 @@ class Samples:
 
     def as_json(self) -> bytes:
         """Return the samples as a JSON object: a list for each name, the oldest first."""
-        if self._unnoticed:
+        if len(self._armed) < len(self._sources):
             self.wake()
         oldest = time.time() - SECONDS
         lists = (
@@ -111,12 +112,13 @@ class Samples:
 
     def _watch(self) -> bool:
         """Let the next request wake the thread. Return False if that is not known of a target."""
-        noticed = True
-        for target in self._sources.values():
-            with contextlib.suppress(Exception):  # it was deleted, or forked
-                noticed &= bool(target.closing()) or target.call_at_next_request(weakly(self.wake))
-        self._unnoticed = not noticed
-        return noticed
+        open_ = [name for name, target in self._sources.items() if not target.closing()]
+        for name in open_:
+            notice = functools.partial(_notice, weakref.ref(self), name)
+            with contextlib.suppress(Exception):  # it was closed just now
+                if name not in self._armed and self._sources[name].call_at_next_request(notice):
+                    self._armed.add(name)
+        return self._armed.issuperset(open_)
 
     def _goes_on(self) -> bool:
         """Take a sample. Return False if the thread should end."""
@@ -127,6 +129,12 @@ class Samples:
             return True
         self._running.release()
         return self._asked and bool(self._running.acquire(blocking=False))
+
+
+def _notice(reference: Callable[[], Samples | None], name: str) -> None:
+    if (samples := reference()) is not None:
+        samples._armed.discard(name)
+        samples.wake()
 
 
 def _run(reference: Callable[[], Samples | None]) -> None:
