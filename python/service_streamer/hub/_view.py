@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .._base.options import Options
@@ -13,6 +13,7 @@ from ._models import Model, State, Version
 from ._names import Names
 from ._status import ModelStatus, VersionView
 from ._tracing import HubTracing, VersionTracer
+from ._versions.canary import CanaryPlan
 
 if TYPE_CHECKING:
     from ._loading.limits import Limits
@@ -85,15 +86,21 @@ class HubView:
         """
         return self._names.model(name).status()
 
-    def check_canary(self, name: str, version: int) -> None:
-        """Raise what `ModelHub.canary` would raise before it loads the version.
+    def check_canary(self, name: str, plan: Mapping[str, Any]) -> tuple[str, float]:
+        """Return the name of a version and its share, if `ModelHub.canary` would begin with that.
+
+        Args:
+            name: of the model.
+            plan: the other arguments.
 
         Raises:
-            UnknownModel, ValueError: the version cannot be the canary of the model.
+            UnknownModel, TypeError, ValueError: it would not. The message says why.
         """
         assert isinstance(self._hub, ModelHub)
         model, rollout = self._hub._watched(name)
-        rollout.check_canary(model, version)
+        checked = CanaryPlan.of(plan)
+        rollout.check_canary(model, checked.version)
+        return f"{name}@{checked.version}", checked.share
 
     def options(self, model: ModelHandle) -> Options:
         """Return the options of the streamer of a model, or of its next one."""

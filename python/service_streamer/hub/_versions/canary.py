@@ -38,7 +38,7 @@ class CanaryPlan:
         Raises:
             TypeError, ValueError: one is wrong. The message names it.
         """
-        options.count("version", self.version)
+        options.count("version", self.version, least=0)
         options.count("min_requests", self.min_requests)
         for name in ("share", "margin"):
             value = getattr(self, name)

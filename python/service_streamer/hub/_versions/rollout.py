@@ -120,7 +120,9 @@ class Rollout:
         canary = Canary(version, plan, self.end)
         with self._loader.lock:
             serving = model.serving
-            if version.state is not State.READY or model.trying is not plan or serving is None:
+            if version.state in (State.LOADING, State.FAILED) or serving is None:
+                return
+            if model.trying is not plan:
                 return
             model.trying = None
             if serving.version is version:  # the policy has changed meanwhile
