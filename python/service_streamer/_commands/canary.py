@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._base.errors import StreamerError
 from .logs import say
 from .options import CommandError, new_parser
 
@@ -88,19 +87,23 @@ def _token(file: str | None) -> str | None:
 
 
 class _Page:
-    """A page of `service_streamer.web`. The methods raise CommandError or StreamerError."""
+    """A page of `service_streamer.web`. The methods raise CommandError."""
 
     def __init__(self, place: str, hub: str | None, token: str | None) -> None:
         if not place.startswith(("http://", "https://")):
-            raise CommandError(f"the page must be an address such as http://127.0.0.1:9000/, not {place!r}")
+            raise CommandError(f"the page must be a URL such as http://127.0.0.1:9000/, not {place!r}")
         self._url = place.rstrip("/")
         self._token = token
-        hubs = [name for name, each in self._stats()["streamers"].items() if each["models"] is not None]
-        if hub is None and len(hubs) != 1:
-            raise CommandError(f"{place} shows {len(hubs)} hubs: {', '.join(hubs)}; give --hub NAME")
-        if hub is not None and hub not in hubs:
-            raise CommandError(f"--hub: {place} shows no hub {hub!r}, but {', '.join(hubs) or 'none'}")
-        self._hub = hubs[0] if hub is None else hub
+        try:
+            streamers = self._stats()["streamers"].items()
+            hubs = [name for name, each in streamers if each["models"] is not None]
+        except (LookupError, TypeError, AttributeError):
+            raise CommandError(f"{place} is no page of service_streamer.web") from None
+        wanted = hubs if hub is None else [hub]
+        if len(wanted) != 1 or wanted[0] not in hubs:
+            which = f"not {hub!r}" if hub is not None else "give the name of one"
+            raise CommandError(f"--hub: {place} shows the hubs {hubs}, {which}")
+        self._hub = wanted[0]
 
     def change(self, wanted: Mapping[str, Any]) -> None:
         """Send a change."""
@@ -136,6 +139,7 @@ class _Page:
                 why = f"{error.code} {error.reason}"
             raise CommandError(f"{url}: {why}") from None
         except OSError as error:
-            raise StreamerError(f"{url} cannot be read: {getattr(error, 'reason', error)}") from None
-        except (ValueError, LookupError, TypeError):
+            why = getattr(error, "reason", error)
+            raise CommandError(f"{url} cannot be read: {why}") from None
+        except ValueError:
             raise CommandError(f"{url} is no page of service_streamer.web") from None
