@@ -51,9 +51,7 @@ def add_to(commands: Any) -> None:
     add("--token-file", default=None, metavar="FILE", help="its first line is the token")
 
 
-def run(
-    place: str, model: str, *, hub: str | None, token_file: str | None, **what: Any
-) -> int:
+def run(place: str, model: str, *, hub: str | None, token_file: str | None, **what: Any) -> int:
     """Change the canary, and wait until a new one gets requests."""
     page = _Page(place, hub, _token(token_file))
     name, _, version = model.partition("@")
@@ -91,7 +89,9 @@ class _Page:
 
     def __init__(self, place: str, hub: str | None, token: str | None) -> None:
         if not place.startswith(("http://", "https://")):
-            raise CommandError(f"the page must be a URL such as http://127.0.0.1:9000/, not {place!r}")
+            raise CommandError(
+                f"the page must be a URL such as http://127.0.0.1:9000/, not {place!r}"
+            )
         self._url = place.rstrip("/")
         self._token = token
         try:

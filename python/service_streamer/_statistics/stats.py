@@ -57,7 +57,7 @@ class EventStats:
     delivery_time: TimeSummary
     """from the end of a batch until the caller has its outputs"""
     latency: TimeSummary
-    """of a request, from its arrival until the caller has its outputs. Of a request of another process
+    """of a request, from its arrival until the caller has its outputs; of one of another process,
     until its reply is sent"""
 
     @property

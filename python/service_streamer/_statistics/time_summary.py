@@ -67,9 +67,7 @@ class TimeSummary:
         return _summary(values["total"], (values["min"], values["max"]), buckets)
 
 
-def _summary(
-    total: float, range_: tuple[float, float], buckets: dict[float, int]
-) -> TimeSummary:
+def _summary(total: float, range_: tuple[float, float], buckets: dict[float, int]) -> TimeSummary:
     shortest, longest = range_
     ends, counts = list(buckets), list(itertools.accumulate(buckets.values()))
     count = counts[-1] if counts else 0

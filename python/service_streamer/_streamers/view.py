@@ -147,7 +147,7 @@ class StreamerView:
     # --------------------------------------------------------------------- events
 
     def call_at_next_request(self, function: Callable[[], object]) -> bool:
-        """Call a function once, with the next request of this process. Return False if it cannot be.
+        """Call a function once, with the next request of this process. False: it cannot be noticed.
 
         Args:
             function: called by the thread that submits, before the request is queued. Must not

@@ -241,8 +241,8 @@ class ModelHub:
 
         The share is of the callers, if requests have a ``caller_key``; the callers of a share are
         also in a larger one. Streams do not go to a canary. If the error rate of the canary is
-        worse than that of the version that serves, it is taken out of service. The table ``[canary]``
-        of model.toml, the page and the command ``canary`` do the same.
+        worse than that of the version that serves, it is taken out of service. The table
+        ``[canary]`` of model.toml, the page and the command ``canary`` do the same.
 
         Args:
             name: of a model in a folder that is watched.

@@ -170,7 +170,7 @@ class Version:
         streamer = self.streamer or self.leaving
         counts = {} if streamer is None else view_of(streamer).counts
         recent = counts.get("last_10s")  # not of a shared worker
-        latency = TimeSummary.empty() if recent is None else TimeSummary.from_engine(recent["latency"])
+        latency = None if recent is None else TimeSummary.from_engine(recent["latency"])
         size = self.size if self.holds_room else None
         since = time.monotonic() - self.used
         return VersionStatus(
@@ -189,7 +189,7 @@ class Version:
             failures=self.failures,
             load_seconds=self.load_seconds,
             failed=self.earlier["failed"] + counts.get("failed", 0),
-            latency=latency if latency.count else None,
+            latency=latency if latency is not None and latency.count else None,
         )
 
 

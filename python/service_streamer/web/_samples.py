@@ -16,7 +16,9 @@ from .._waiting.threads import NativeThread, original
 from ._targets import Target
 
 SECONDS = 300
-"""of samples that are kept, one a second"""
+"""of samples that are kept"""
+PERIOD = 1.0  # s between two samples
+QUIET = 10  # samples without a change, after which the thread ends
 
 _FIELDS = (
     *("engine_id", "uptime", "policy", "batch_size", "max_latency", "slo", "workers"),
@@ -47,8 +49,8 @@ def sample_of(stats: StreamerStats) -> Sample:
 class Samples:
     """Takes a sample a second while something happens, and keeps those of `SECONDS`.
 
-    A thread takes them from a request on, until nothing changes any more: about ten seconds after
-    the last one. The next request starts it again, so nothing runs while there are no requests.
+    A thread takes them from a request on, until nothing has changed for `QUIET` of them. The next
+    request starts it again, so nothing runs while there are no requests.
     The memory is bounded: a sample has about 1 KB, and 100 bytes for each worker process. Any
     thread may call the methods.
 
@@ -62,6 +64,7 @@ class Samples:
             name: collections.deque(maxlen=SECONDS) for name in self._sources
         }
         self._last: dict[str, Sample] = {}
+        self._quiet = 0  # samples since the last change
         self._running = original("_thread", "allocate_lock")()  # held while there is a thread
         self._asked = False  # a request has come since the thread last looked
         self._armed: set[str] = set()  # the targets whose next request wakes the thread
@@ -105,9 +108,10 @@ class Samples:
                 now = time.time()
                 text = json.dumps({"time": round(now, 3), "stats": sample}, separators=(",", ":"))
                 self._kept[name].append((now, text.encode()))
-                changed = {**sample, "uptime": 0.0} != self._last.get(name)
-                self._last[name] = {**sample, "uptime": 0.0}
-                happens |= changed or bool(stats.queued_items or stats.running_items)
+                events = {**sample, "uptime": 0.0, "last_10s": None}
+                happens |= events != self._last.get(name)
+                happens |= bool(stats.queued_items or stats.running_items)
+                self._last[name] = events
         return happens
 
     def _watch(self) -> bool:
@@ -122,11 +126,13 @@ class Samples:
 
     def _goes_on(self) -> bool:
         """Take a sample. Return False if the thread should end."""
-        if self.take():
+        self._quiet = 0 if self.take() else self._quiet + 1
+        if self._quiet < QUIET:
             return True
         self._asked = False
         if not self._watch() or self.take() or self._asked:
             return True
+        self._quiet = 0
         self._running.release()
         return self._asked and bool(self._running.acquire(blocking=False))
 
@@ -141,5 +147,5 @@ def _run(reference: Callable[[], Samples | None]) -> None:
     sleep, due = original("time", "sleep"), time.monotonic()
     while (samples := reference()) is not None and samples._goes_on():
         del samples
-        due = max(due + 1.0, time.monotonic())
+        due = max(due + PERIOD, time.monotonic())
         sleep(due - time.monotonic() if due > time.monotonic() else 0.0)

@@ -14,8 +14,8 @@ from ._assets import assets
 from ._broadcaster import Broadcaster
 from ._control import Control, Events, Refused, Steering, TokenCheck
 from ._metrics import MISSING, Metrics
-from ._schema import VERSION, schema, to_json
 from ._samples import Samples
+from ._schema import VERSION, schema, to_json
 from ._shown import targets
 from ._snapshots import Snapshot, Snapshots
 from ._targets import Wait

@@ -71,7 +71,7 @@ class Target(Protocol):
 
     @property
     def sample(self) -> Callable[[], StreamerStats] | None:
-        """Return its statistics, without asking a broker. May raise an Exception; None: it has none."""
+        """Return its statistics, but ask no broker. May raise an Exception. None: it has none."""
 
     def call_at_next_request(self, function: Callable[[], object]) -> bool:
         """Call a function once, with the next request; return False if that is not noticed."""

@@ -47,8 +47,10 @@ def test_percentiles_are_within_seven_percent(draw, count):
 def test_no_percentile_is_outside_the_range(times):
     summary = summary_of(*times)
     assert summary.min == min(times) <= summary.p50 <= summary.p99 <= summary.max == max(times)
-    recent = TimeSummary.from_engine(  # of a window: the bounds of the buckets are all that is known
-        {"total": sum(times), "min": 0.0, "max": 9.0, "buckets": buckets_of(summary)}
+    recent = (
+        TimeSummary.from_engine(  # of a window: the bounds of the buckets are all that is known
+            {"total": sum(times), "min": 0.0, "max": 9.0, "buckets": buckets_of(summary)}
+        )
     )
     if len(summary.buckets) == 1:
         assert recent.p50 == recent.p99 == recent.mean

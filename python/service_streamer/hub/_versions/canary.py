@@ -22,7 +22,7 @@ _NO_FAULT = (CancelledError, QueueFull, StreamerClosed)
 
 @dataclasses.dataclass(frozen=True)
 class CanaryPlan:
-    """Which version is tried, and how: the arguments of `ModelHub.canary`, wherever they are from."""
+    """Which version is tried, and how: the arguments of `ModelHub.canary`."""
 
     version: int
     share: float

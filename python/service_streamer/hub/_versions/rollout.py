@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ..._base.messages import describe
 from ..._waiting.threads import original
@@ -113,7 +112,7 @@ class Rollout:
         return file.spec(model.folders[number])
 
     def _begin_tried(self, version: Version) -> None:
-        """Let a version get its share of the requests if it is ready, and is the one to be tried."""
+        """Let a version that is ready get its share of the requests, if it is to be tried."""
         model, plan = version.model, version.model.trying
         if plan is None or plan.version != version.number:
             return
