@@ -1,4 +1,4 @@
-"""The advice of explain() helps under a real load. The figures are counts and sleeps of the model."""
+"""The advice of explain() helps under a real load. Figures are counts, and sleeps of the model."""
 
 import random
 import time
