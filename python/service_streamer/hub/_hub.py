@@ -26,7 +26,7 @@ from ._names import Names, check_name
 from ._sharing.workers import shared_workers
 from ._spec import ModelSpec
 from ._status import ModelStatus
-from ._versions.canary import CanaryPlan
+from ._versions.plan import CanaryPlan
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from .._pipeline.request import Piece
     from ._tracing import HubTracing
-    from ._versions.canary import CanaryPlan
     from ._versions.model_file import ModelFile
+    from ._versions.plan import CanaryPlan
 
 
 class State(enum.Enum):

@@ -13,7 +13,7 @@ from ._models import Model, State, Version
 from ._names import Names
 from ._status import ModelStatus, VersionView
 from ._tracing import HubTracing, VersionTracer
-from ._versions.canary import CanaryPlan
+from ._versions.plan import CanaryPlan
 
 if TYPE_CHECKING:
     from ._loading.limits import Limits

@@ -90,7 +90,7 @@ def test_each_row_has_a_case():
     assert {row for row, _, _ in ROWS} == set(verdicts.ROWS)
 
 
-def test_a_notebook_is_told_nothing_about_web_servers(monkeypatch):
+def test_a_report_in_a_notebook_names_no_web_server(monkeypatch):
     assert "web server" in changed(**FEW)
     shell = types.SimpleNamespace(get_ipython=lambda: object())
     monkeypatch.setitem(sys.modules, "IPython", shell)

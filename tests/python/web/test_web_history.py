@@ -113,7 +113,7 @@ def test_a_closed_streamer_and_a_forgotten_page_end_the_thread(streamer, started
 
 def test_no_broker_is_asked_for_a_sample(port):
     pytest.importorskip("redis")
-    with RedisStreamer(f"127.0.0.1:{port}") as streamer:  # nobody listens there
+    with RedisStreamer(f"127.0.0.1:{port}") as streamer:  # no server listens there
         target = StreamerTarget(streamer, None, False)
         assert target.sample().stream is None
         assert target.call_at_next_request(lambda: None)

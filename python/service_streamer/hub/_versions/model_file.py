@@ -21,7 +21,7 @@ from ...onnx import OnnxModel
 from .._signature import Specs, specs_of, specs_of_file
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
-from .canary import CanaryPlan
+from .plan import CanaryPlan
 
 FILE = "model.toml"
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")

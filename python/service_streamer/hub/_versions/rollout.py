@@ -12,9 +12,10 @@ from .._errors import UnknownModel
 from .._loading.loader import Loader
 from .._models import Alias, Model, State, Version
 from .._spec import ModelSpec
-from .canary import Canary, CanaryPlan
+from .canary import Canary
 from .folder import Found
 from .model_file import ModelFile
+from .plan import CanaryPlan
 
 
 class Rollout:
