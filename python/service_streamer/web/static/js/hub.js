@@ -69,6 +69,7 @@ export class HubPanel {
     const sum = (value) => rows.reduce((total, row) => total + (value(row) ?? 0), 0);
     const loaded = sum(({ version }) => version.state === "ready");
     const gpu = sum(({ version }) => version.gpu_memory);
+    this.root.classList.toggle("no-gpu", !gpu);
     const requests = sum(({ version }) => version.requests);
     const failed = sum(({ version }) => version.failed);
     const known = rows.map(({ version }) => version.latency).filter((each) => each !== null);
