@@ -9,6 +9,8 @@ import importlib
 import inspect
 import json
 import re
+import shutil
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,6 +29,21 @@ SIGNATURE = re.compile(r'<dt class="sig sig-object py" id="([\w.]+)">(.*?)</dt>'
 PARAMETER = re.compile(r'<em class="sig-param">(.*?)</em>', re.DOTALL)
 NAME = re.compile(r'<span class="n"><span class="pre">(\w+)</span>')
 DEFAULT = re.compile(r'<span class="default_value">(.*)</span>', re.DOTALL)
+
+
+QUESTIONS = {
+    "worker_num": "api/options",
+    "several GPUs": "how-to/several-gpus",
+    "flask": "how-to/flask",
+    "gunicorn preload": "how-to/gunicorn",
+    "QueueFull": "troubleshooting/exceptions",
+    "canary": "guide/hub/versions",
+    "prometheus": "guide/monitoring/prometheus",
+    "KMP_BLOCKTIME": "tuning/workers",
+    "live page": "guide/monitoring/live-page",
+    "the streamer was closed before the request of 1 item was answered": "troubleshooting/errors",
+}
+"""ten questions, and the page that the search must find first"""
 
 
 class Page(HTMLParser):
@@ -109,6 +126,20 @@ def missing_entries(site: Path) -> list[str]:
     return sorted(options - found - MODELS)
 
 
+def wrong_answers(site: Path) -> list[str]:
+    """The questions whose page the search does not find first. Needs Node.js; without it, none."""
+    if (node := shutil.which("node")) is None:
+        return []
+    script = Path(__file__).with_name("ask.js")
+    asked = [node, str(script), str(site), *QUESTIONS]
+    answers = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [
+        f"{question!r} finds {answer}, not {page}"
+        for (question, page), answer in zip(QUESTIONS.items(), answers, strict=True)
+        if answer != page
+    ]
+
+
 def faults(site: Path) -> list[str]:
     """What is wrong, a line each."""
     texts = {path: path.read_text() for path in sorted(site.rglob("*.html"))}
@@ -142,5 +173,6 @@ def faults(site: Path) -> list[str]:
 if __name__ == "__main__":
     site = Path(sys.argv[1]).resolve()
     found = faults(site) + [f"the search has no option {name}" for name in missing_entries(site)]
+    found += wrong_answers(site)
     print("\n".join(found) if found else f"{sys.argv[1]}/index.html")
     sys.exit(1 if found else 0)

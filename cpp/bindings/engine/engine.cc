@@ -67,6 +67,14 @@ PyObject* engine_stats(PyObject* object, PyObject*) {
   return from_this_process(self) ? stats_dict(*self->engine) : nullptr;
 }
 
+PyObject* engine_call_at_next_request(PyObject* object, PyObject* function) {
+  EngineObject* self = self_of(object);
+  if (!from_this_process(self)) return nullptr;
+  if (self->next_request == nullptr) self->next_request = PyList_New(0);
+  if (self->next_request == nullptr || PyList_Append(self->next_request, function) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
 // --- recording ---
 
 PyObject* engine_start_recording(PyObject* object, PyObject* args) {
@@ -167,6 +175,7 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->start_timer);
   Py_VISIT(self->group);
   Py_VISIT(self->ended_early);
+  Py_VISIT(self->next_request);
   return 0;
 }
 
@@ -177,6 +186,7 @@ int engine_clear(PyObject* object) {
   Py_CLEAR(self->start_timer);
   Py_CLEAR(self->group);
   Py_CLEAR(self->ended_early);
+  Py_CLEAR(self->next_request);
   return 0;
 }
 
@@ -240,6 +250,8 @@ PyMethodDef methods[] = {
     {"join", engine_join, METH_O,
      "join($self, timeout, /)\n--\n\nBlocks until all requests have ended; False: the time is over."},
     {"stats", engine_stats, METH_NOARGS, "stats($self)\n--\n\nCounters and times as a dict."},
+    {"call_at_next_request", engine_call_at_next_request, METH_O,
+     "call_at_next_request($self, function, /)\n--\n\nCalls a function once, before the next request is queued."},
     {"start_recording", engine_start_recording, METH_VARARGS,
      "start_recording($self, seconds, max_events, /)\n--\n\n"
      "Records events for a timeline; returns the number of the recording, 0 if there is one already."},

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bindings/engine/engine.h"
 #include "bindings/futures/engine_object.h"
@@ -102,6 +103,20 @@ bool call_once(bool& called, PyObject* hook) {
   return none != nullptr;
 }
 
+// Calls the functions of call_at_next_request(). What one raises is no fault of the caller; false: a Ctrl-C is for it.
+bool call_waiting_functions(EngineObject* self) {
+  PyObject* functions = std::exchange(self->next_request, nullptr);
+  bool interrupted = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(functions) && !interrupted; ++i) {
+    PyObject* none = PyObject_CallNoArgs(PyList_GET_ITEM(functions, i));
+    interrupted = none == nullptr && !PyErr_ExceptionMatches(PyExc_Exception);
+    if (none == nullptr && !interrupted) PyErr_WriteUnraisable(PyList_GET_ITEM(functions, i));
+    Py_XDECREF(none);
+  }
+  Py_DECREF(functions);
+  return !interrupted;
+}
+
 // Answers a request that has no items.
 bool answer_empty(FutureObject* future) {
   if (future->value == nullptr) future->value = PyList_New(0);
@@ -146,8 +161,9 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
     return false;
   }
   if (future->request->size == 0) return answer_empty(future);
-  // Both hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the
-  // request is queued.
+  // The hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the request
+  // is queued.
+  if (self->next_request != nullptr && !call_waiting_functions(self)) return false;
   const bool has_deadline = !future->request->watched && future->request->deadline != TimePoint::max();
   if ((has_deadline || self->engine->deadline_timer().has_target()) &&
       !call_once(self->timer_started, self->start_timer))

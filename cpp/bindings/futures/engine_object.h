@@ -19,10 +19,11 @@ struct EngineObject {
   Backend* own_backend;  // made with the engine, deleted with it
   Backend* backend;      // in use: its own, or that of the Server, ClientLink or BrokerEgress that is attached
   PyObject* future_type;
-  PyObject* start;        // hook, called by the first submit: starts the workers
-  PyObject* start_timer;  // hook, called by the first request that needs run_timer(): for its deadline, or the target
-  PyObject* group;        // hook, called with the items of each request: returns them, and traits; or nullptr
-  PyObject* ended_early;  // hook, called after requests have ended of which a Python worker has items; or nullptr
+  PyObject* start;         // hook, called by the first submit: starts the workers
+  PyObject* start_timer;   // hook, called by the first request that needs run_timer(): for its deadline, or the target
+  PyObject* group;         // hook, called with the items of each request: returns them, and traits; or nullptr
+  PyObject* ended_early;   // hook, called after requests have ended of which a Python worker has items; or nullptr
+  PyObject* next_request;  // a list of functions that the next submit calls once; nullptr: none
   std::uint32_t fork_generation;
   std::atomic<bool> rung;  // ring() was called since next_batch() returned None
   EngineBatch* batches;    // the newest that exists; they are a list

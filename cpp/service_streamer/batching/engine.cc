@@ -560,17 +560,23 @@ EngineStats Engine::stats(TimePoint now) const {
   stats.queue_time = times_.queue_time.summary();
   stats.service_time = times_.service_time.summary();
   stats.delivery_time = times_.delivery_time.summary();
+  stats.latency = times_.latency.summary();
   stats.last_10s = stats_since(start_of_10s, now, stats.counters, times_);
   stats.last_minute = stats_since(start_of_minute, now, stats.counters, times_);
   return stats;
 }
 
 void Engine::delivered(const Request& request, TimePoint now) {
+  replied(request, now);
+  times_.delivery_time.add(now - request.ended);
+}
+
+void Engine::replied(const Request& request, TimePoint now) {
   if (now >= next_second_.load(std::memory_order_relaxed)) {
     MutexLock lock(mutex_);
     before_event(now);
   }
-  times_.delivery_time.add(now - request.ended);
+  times_.latency.add(now - request.begun());
 }
 
 double Engine::retry_after(const Request& refused) const {

@@ -186,6 +186,9 @@ class Engine {
   // Notes that the caller has its result now. Takes the lock only if no other event of the same second came before.
   void delivered(const Request& request, TimePoint now) EXCLUDES(mutex_);
 
+  // Notes that the result leaves now for the process that sent the request. Locks as delivered() does.
+  void replied(const Request& request, TimePoint now) EXCLUDES(mutex_);
+
   // The estimated seconds until a refused request would be in a batch; max_latency before the first batch.
   double retry_after(const Request& refused) const EXCLUDES(mutex_);
 

@@ -10,7 +10,8 @@ StatsHistory::Snapshot snapshot_of(TimePoint time, const EventCounts& counts, co
           .counts = counts,
           .times = {.queue_time = times.queue_time.snapshot(),
                     .service_time = times.service_time.snapshot(),
-                    .delivery_time = times.delivery_time.snapshot()}};
+                    .delivery_time = times.delivery_time.snapshot(),
+                    .latency = times.latency.snapshot()}};
 }
 
 }  // namespace
@@ -47,7 +48,8 @@ RecentStats stats_since(const StatsHistory::Snapshot& start, TimePoint now, cons
           .counts = counts - start.counts,
           .times = {.queue_time = times.queue_time.summary_since(start.times.queue_time),
                     .service_time = times.service_time.summary_since(start.times.service_time),
-                    .delivery_time = times.delivery_time.summary_since(start.times.delivery_time)}};
+                    .delivery_time = times.delivery_time.summary_since(start.times.delivery_time),
+                    .latency = times.latency.summary_since(start.times.latency)}};
 }
 
 }  // namespace service_streamer

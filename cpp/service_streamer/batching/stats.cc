@@ -25,6 +25,9 @@ void DurationHistogram::add(Duration value) {
   const auto nanoseconds = static_cast<std::uint64_t>(std::max(value, Duration::zero()).count());
   buckets_[bucket_of(nanoseconds)].fetch_add(1, std::memory_order_relaxed);
   total_.fetch_add(nanoseconds, std::memory_order_relaxed);
+  std::uint64_t min = min_.load(std::memory_order_relaxed);
+  while (nanoseconds < min && !min_.compare_exchange_weak(min, nanoseconds, std::memory_order_relaxed)) {
+  }
   std::uint64_t max = max_.load(std::memory_order_relaxed);
   while (max < nanoseconds && !max_.compare_exchange_weak(max, nanoseconds, std::memory_order_relaxed)) {
   }
@@ -44,7 +47,9 @@ DurationSummary DurationHistogram::summary_of(const CountOf& count_of) {
   DurationSummary summary;
   for (std::size_t i = 0; i < kBuckets; ++i) {
     const std::uint64_t count = count_of(i);
-    if (count > 0) summary.buckets.emplace_hint(summary.buckets.end(), end_of(i), count);
+    if (count == 0) continue;
+    if (summary.count == 0 && i > 0) summary.min = Duration(end_of(i - 1) + 1);
+    summary.buckets.emplace_hint(summary.buckets.end(), end_of(i), count);
     summary.count += count;
   }
   return summary;
@@ -54,6 +59,7 @@ DurationSummary DurationHistogram::summary() const {
   DurationSummary summary = summary_of([&](std::size_t i) { return buckets_[i].load(std::memory_order_relaxed); });
   if (summary.count == 0) return summary;
   summary.total = Duration(total_.load(std::memory_order_relaxed));
+  summary.min = Duration(std::min(summary.buckets.begin()->first, min_.load(std::memory_order_relaxed)));
   summary.max = Duration(max_.load(std::memory_order_relaxed));
   return summary;
 }
@@ -64,6 +70,8 @@ DurationSummary DurationHistogram::summary_since(const Snapshot& start) const {
   });
   if (summary.count == 0) return summary;
   summary.total = Duration(total_.load(std::memory_order_relaxed) - start.total);
+  const std::uint64_t min = std::min(summary.buckets.begin()->first, min_.load(std::memory_order_relaxed));
+  summary.min = std::max(summary.min, Duration(min));
   summary.max = Duration(std::min(summary.buckets.rbegin()->first, max_.load(std::memory_order_relaxed)));
   return summary;
 }

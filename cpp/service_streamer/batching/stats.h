@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -17,6 +18,7 @@ namespace service_streamer {
 struct DurationSummary {
   std::uint64_t count = 0;
   Duration total{0};
+  Duration min{0};
   Duration max{0};
   // The durations of each bucket that is not empty, by the longest duration of the bucket in nanoseconds.
   std::map<std::uint64_t, std::uint64_t> buckets;
@@ -41,18 +43,19 @@ class DurationHistogram {
 
   DurationSummary summary() const;
 
-  // The summary of the durations since the snapshot, fewer than 2^32 in each bucket. Its `max` is rounded up to the
-  // end of its bucket, but never above that of summary().
+  // The summary of the durations since the snapshot, fewer than 2^32 in each bucket. Its `min` and `max` are rounded to
+  // the bounds of their buckets, but stay within those of summary().
   DurationSummary summary_since(const Snapshot& start) const;
 
  private:
   static std::size_t bucket_of(std::uint64_t nanoseconds);
   static std::uint64_t end_of(std::size_t bucket);  // the longest duration of the bucket
   template <typename CountOf>
-  static DurationSummary summary_of(const CountOf& count_of);
+  static DurationSummary summary_of(const CountOf& count_of);  // `min` is the begin of its bucket
 
   std::array<std::atomic<std::uint64_t>, kBuckets> buckets_{};
   std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> min_{std::numeric_limits<std::uint64_t>::max()};
   std::atomic<std::uint64_t> max_{0};
 };
 
@@ -96,6 +99,7 @@ struct Times {
   Of queue_time;     // of requests, from the arrival until the first item is cut into a batch
   Of service_time;   // of batches, from the cut until the batch is back
   Of delivery_time;  // of requests, from the end until the caller has the result
+  Of latency;        // of requests, from Request::begun() until the caller has the result, or its reply is sent
 };
 
 // What happened in a window of time that ends now.

@@ -16,6 +16,7 @@ namespace service_streamer {
 template <typename Visitor>
 void describe(const DurationSummary& summary, Visitor& field) {
   field("total", summary.total);
+  field("min", summary.min);
   field("max", summary.max);
   field("buckets", summary.buckets);
 }
@@ -47,6 +48,7 @@ void describe(const Times<DurationSummary>& times, Visitor& field) {
   field("queue_time", times.queue_time);
   field("service_time", times.service_time);
   field("delivery_time", times.delivery_time);
+  field("latency", times.latency);
 }
 
 template <typename Visitor>

@@ -210,6 +210,7 @@ void BrokerIngress::take_ended(std::vector<EndedCall>& ended) {
   EndedCallChain calls = ended_calls_->take(ended.capacity() - ended.size());
   while (const ClientCallRef call = calls.pop()) {
     ended.push_back(portable_result(*call));
+    engine_.replied(call->request, Clock::now());
     MutexLock lock(mutex_);
     active_.erase(call->id());
   }

@@ -258,6 +258,7 @@ void Clients::send_results() {
     const auto found = clients_.find(call->client());
     if (found == clients_.end() || found->second->calls.erase(call->id()) == 0) continue;
     const ClientCallRef of_client(call.get());
+    engine_.replied(call->request, Clock::now());
     found->second->peer.attempt([&] { found->second->ended.push_back(call->take_end()); });
   }
   for (const auto& entry : clients_) {

@@ -126,6 +126,7 @@ def time_rows(stats: EventStats) -> list[tuple[str, str, list[str]]]:
         ("queue", "arrival until a worker takes it", stats.queue_time),
         ("service", "one batch in the model", stats.service_time),
         ("delivery", "output until the caller has it", stats.delivery_time),
+        ("latency", "arrival until the caller has it", stats.latency),
     ]
     return [
         (name, about, [duration(getattr(time, p)) if time.count else "-" for p in PERCENTILES])

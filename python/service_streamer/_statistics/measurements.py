@@ -60,6 +60,7 @@ TIMES = (
     Family("queue_time", "Time of a request in the queue, until a worker takes it."),
     Family("service_time", "Time of a batch in the model."),
     Family("delivery_time", "Time from the end of a batch until the caller has its outputs."),
+    Family("latency", "Time of a request, from its arrival until the caller has its outputs."),
 )
 """distributions of seconds: attributes of `EventStats`"""
 

@@ -56,6 +56,9 @@ class EventStats:
     """the time of one batch in the model"""
     delivery_time: TimeSummary
     """the time from the end of a batch until the caller has its outputs"""
+    latency: TimeSummary
+    """the time of a request from its arrival until the caller has its outputs; of one of another
+    process, until its reply is sent"""
 
     @property
     def mean_batch_size(self) -> float:
@@ -72,7 +75,7 @@ class EventStats:
 class RecentStats(EventStats):
     """What happened in the last seconds.
 
-    The `max` of a time is rounded up to the end of its bucket. `failed` includes `BrokerError`.
+    The `min` and `max` of a time are those of their buckets. `failed` includes `BrokerError`.
 
     Example:
         >>> streamer = ThreadedStreamer(sorted, batch_size=64)
@@ -212,6 +215,6 @@ class StreamerStats(EventStats):
 
 def _events(values: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field.name: values[field.name] for field in dataclasses.fields(EventStats)}
-    for name in ("queue_time", "service_time", "delivery_time"):
+    for name in ("queue_time", "service_time", "delivery_time", "latency"):
         fields[name] = TimeSummary.from_engine(fields[name])
     return fields

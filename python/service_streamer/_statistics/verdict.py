@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 
 from . import explain_groups, explain_steps
@@ -70,6 +71,12 @@ def failures(recent: EventStats) -> str | None:
 def too_little(shown: str) -> str:
     """Return the sentence in place of a limit. `shown`: what there is, with its number."""
     return f"Only {shown} so far: too little to judge by. Look again under load, after {FEWEST}."
+
+
+def in_notebook() -> bool:
+    """Return True in IPython, also that of a notebook: there is no web server."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return shell is not None and shell() is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,10 +216,15 @@ def busy_model(of: Evidence) -> str | None:
 def few_callers(of: Evidence) -> str | None:
     if not of.has_few_callers:
         return None
+    remedy = (
+        "If clients send more at once, a limit of the web server holds them back, such as its "
+        "number of threads: raise it."
+    )
+    if in_notebook():
+        remedy = "Send more at once: a longer list, map(), or submit() before the first result()."
     return (
         f"The number of callers is the limit: {of.most}, too few to fill "
-        f"batch_size={of.stats.batch_size}. If clients send more at once, a limit of the web "
-        "server holds them back, such as its number of threads: raise it."
+        f"batch_size={of.stats.batch_size}. {remedy}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._base.options import Options
@@ -84,7 +84,12 @@ class StreamerView:
     @property
     def submitted(self) -> int:
         """The number of requests of this process, without those that were rejected."""
-        return int(self._alive()._engine.stats()["submitted"])
+        return int(self.counts["submitted"])
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """What ``EngineLike.stats`` of this process returns. Asks no other process."""
+        return self._alive()._engine.stats()
 
     def check_open(self) -> None:
         """Raise StreamerClosed if the streamer is closed."""
@@ -141,6 +146,18 @@ class StreamerView:
         return self._alive()._verdict(stats)
 
     # --------------------------------------------------------------------- events
+
+    def call_at_next_request(self, function: Callable[[], object]) -> bool:
+        """Call a function once, with the next request of this process. False: it cannot be noticed.
+
+        Args:
+            function: called by the thread that submits, before the request is queued. Must not
+                block.
+        """
+        call = getattr(self._alive()._engine, "call_at_next_request", None)
+        if call is not None:
+            call(function)
+        return call is not None
 
     def batches(self, seconds: float, wait: Wait = time.sleep) -> list[BatchRun]:
         """Record for some seconds, and return each run of a batch. Blocks meanwhile.

@@ -26,7 +26,7 @@ from ._names import Names, check_name
 from ._sharing.workers import shared_workers
 from ._spec import ModelSpec
 from ._status import ModelStatus
-from ._versions.canary import Canary
+from ._versions.plan import CanaryPlan
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -241,7 +241,8 @@ class ModelHub:
 
         The share is of the callers, if requests have a ``caller_key``; the callers of a share are
         also in a larger one. Streams do not go to a canary. If the error rate of the canary is
-        worse than that of the version that serves, it is taken out of service.
+        worse than that of the version that serves, it is taken out of service. The table
+        ``[canary]`` of model.toml, the page and the command ``canary`` do the same.
 
         Args:
             name: of a model in a folder that is watched.
@@ -257,18 +258,15 @@ class ModelHub:
             ModelLoadError, RequestTimeout: it is not loaded. Nothing has changed.
         """
         limit = _options.timeout("timeout", timeout)
-        for option, value in (("share", share), ("margin", margin)):
-            if not 0 <= value <= 1:
-                raise wrong_option(f"{option} must be from 0 to 1, not {value!r}")
-        count = _options.count("min_requests", min_requests)
+        plan = CanaryPlan(version, share, margin, min_requests)
         model, rollout = self._watched(name)
-        tried = rollout.add(model, version)
+        tried = rollout.begin_canary(model, plan)
         try:
-            self._loader.load(tried)
             greenlets.call(self._loader.wait, tried, limit)
-            rollout.begin(Canary(tried, share, margin, count, rollout.end))
+            rollout.switch(tried)  # if the thread that has loaded it has not come so far
         finally:
-            model.trying = None
+            if model.trying is plan:
+                model.trying = None
 
     def promote(self, name: str) -> int:
         """Let the canary of a model serve. Return its number.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._statistics.stats import StreamerStats
+from .._statistics.time_summary import TimeSummary
 from ..extend import BaseStreamer, view_of
 from ._errors import ModelLoadError, NoRoomForModel
 from ._memory import Size
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .._pipeline.request import Piece
     from ._tracing import HubTracing
     from ._versions.model_file import ModelFile
+    from ._versions.plan import CanaryPlan
 
 
 class State(enum.Enum):
@@ -99,8 +102,8 @@ class Version:
         """loads that failed"""
         self.load_seconds: float | None = None
         """the duration of the last load; None: there was none"""
-        self.earlier_requests = 0
-        """the requests of streamers that were closed"""
+        self.earlier = collections.Counter[str]()
+        """submitted and failed requests of streamers that were closed"""
         self.last_stats: StreamerStats | None = None
         """the statistics of the last streamer that was closed"""
 
@@ -167,9 +170,9 @@ class Version:
     def status(self) -> VersionStatus:
         """Return what `ModelHub.status` tells."""
         streamer = self.streamer or self.leaving
-        requests = self.earlier_requests
-        if streamer is not None:
-            requests += view_of(streamer).submitted
+        counts = {} if streamer is None else view_of(streamer).counts
+        recent = counts.get("last_10s")  # not of a shared worker
+        latency = None if recent is None else TimeSummary.from_engine(recent["latency"])
         size = self.size if self.holds_room else None
         since = time.monotonic() - self.used
         return VersionStatus(
@@ -178,7 +181,7 @@ class Version:
             memory=None if size is None else size.host,
             gpu_memory=None if size is None else size.gpu,
             last_use=time.time() - since if self.used else None,
-            requests=requests,
+            requests=self.earlier["submitted"] + counts.get("submitted", 0),
             waiting=sum(not each.request.ended for each in self.waiting),
             reloads=self.reloads,
             error=None if self.error is None else str(self.error),
@@ -187,6 +190,8 @@ class Version:
             loads=self.loads,
             failures=self.failures,
             load_seconds=self.load_seconds,
+            failed=self.earlier["failed"] + counts.get("failed", 0),
+            latency=latency if latency is not None and latency.count else None,
         )
 
 
@@ -232,8 +237,10 @@ class Model:
         """the versions that served before, in order"""
         self.canary: Any = None
         """the present or the last `Canary`; None: there was none"""
-        self.trying: int | None = None
+        self.trying: CanaryPlan | None = None
         """the version that will be the canary when it is loaded"""
+        self.declared: CanaryPlan | None = None
+        """the canary that its model.toml asks for, once it was begun"""
         self.promoted: int | None = None
         """the version that serves against the policy, until the file changes"""
         self.rejected: set[int] = set()
@@ -295,4 +302,5 @@ class Model:
             canary=None if self.canary is None else self.canary.status(),
             earlier=next(iter(self.earlier()), None),
             degraded=self.degraded(),
+            available=tuple(sorted(self.folders)),
         )

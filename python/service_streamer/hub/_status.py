@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from .._statistics.time_summary import TimeSummary
+
 if TYPE_CHECKING:
     from ..extend import BaseStreamer
 
@@ -48,6 +50,11 @@ class VersionStatus:
     """the number of loads that failed"""
     load_seconds: float | None = None
     """the duration of the last load; None: there was none"""
+    failed: int = 0
+    """the number of requests that raised an exception of the model"""
+    latency: TimeSummary | None = None
+    """the latency of the requests of this process in the last 10 s, as callers see it; None: there
+    was none, or it is in a worker process with other models"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +83,8 @@ class ModelStatus:
     degraded: str | None = None
     """the reason why a newer version does not serve in place of the present one; None: there is
     none"""
+    available: tuple[int, ...] = ()
+    """the complete versions in its folder"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from .._base.options import Options
 from ..extend import BaseStreamer
@@ -13,6 +13,7 @@ from ._models import Model, State, Version
 from ._names import Names
 from ._status import ModelStatus, VersionView
 from ._tracing import HubTracing, VersionTracer
+from ._versions.plan import CanaryPlan
 
 if TYPE_CHECKING:
     from ._loading.limits import Limits
@@ -84,6 +85,22 @@ class HubView:
             UnknownModel: there is no such model.
         """
         return self._names.model(name).status()
+
+    def check_canary(self, name: str, plan: Mapping[str, Any]) -> tuple[str, float]:
+        """Return the name of a version and its share, if `ModelHub.canary` would begin with that.
+
+        Args:
+            name: of the model.
+            plan: the other arguments.
+
+        Raises:
+            UnknownModel, TypeError, ValueError: it would not. The message says why.
+        """
+        assert isinstance(self._hub, ModelHub)
+        model, rollout = self._hub._watched(name)
+        checked = CanaryPlan.of(plan)
+        rollout.check_canary(model, checked.version)
+        return f"{name}@{checked.version}", checked.share
 
     def options(self, model: ModelHandle) -> Options:
         """Return the options of the streamer of a model, or of its next one."""

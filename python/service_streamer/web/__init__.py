@@ -14,6 +14,8 @@ Routes below the prefix:
     the statistics as JSON; ``/stats/schema`` is its JSON schema
 ``/events``
     the statistics once a second, as server-sent events
+``/history``
+    the last five minutes, for the plots of the page
 ``/metrics``
     the statistics for Prometheus; needs the extra ``metrics``
 ``/control/{streamer}``

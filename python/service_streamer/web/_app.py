@@ -37,6 +37,7 @@ def make_app(site: Site) -> Starlette:
             _get("/ready", routes.answer_in_thread(site.ready)),
             _get("/stats", routes.answer_in_thread(site.stats)),
             _get("/stats/schema", routes.answer(site.schema)),
+            _get("/history", routes.answer(site.history)),
             _get("/metrics", routes.answer_in_thread(site.metrics)),
             Route("/events", routes.events),
             Route("/control/{streamer}", routes.control, methods=["POST"]),

@@ -26,6 +26,7 @@ def make_blueprint(site: Site, name: str) -> Blueprint:
         "/ready": _answers(site.ready),
         "/stats": _answers(site.stats),
         "/stats/schema": _answers(site.schema),
+        "/history": _answers(site.history),
         "/metrics": _answers(site.metrics),
         "/events": views.events,
         "/static/<path:path>": views.static,

@@ -11,7 +11,7 @@ from .._statistics.formats import memory as shown
 from ..hub import ModelHub, ModelLoadError, ModelStatus, UnknownModel, view_of
 from ._targets import Look, Task, Wait
 
-CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "promote", "rollback")
+CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "canary", "promote", "rollback")
 
 
 class HubTarget:
@@ -21,10 +21,14 @@ class HubTarget:
     label = "ModelHub"
     changes = CHANGES
     check = None
+    sample = None
 
     def __init__(self, hub: ModelHub) -> None:
         self.hub = hub
         self._view = view_of(hub)
+
+    def call_at_next_request(self, function: Callable[[], object]) -> bool:
+        return True
 
     def look(self) -> Look:
         status = self.hub.status()
@@ -41,10 +45,16 @@ class HubTarget:
         if len(wanted) != 1:
             raise ValueError(f"one change of a hub at a time, not {', '.join(wanted)}")
         ((change, name),) = wanted.items()
+        plan: dict[str, Any] = {}
+        if change == "canary":
+            if not isinstance(name, dict) or "model" not in name:
+                raise ValueError(f"canary must be an object with a model, not {name!r}")
+            plan = {key: value for key, value in name.items() if key != "model"}
+            name = name["model"]
         if not isinstance(name, str):
             raise ValueError(f"{change} must be the name of a model, not {name!r}")
         try:
-            return self._change(change, name)
+            return self._canary(name, plan) if change == "canary" else self._change(change, name)
         except UnknownModel as error:
             raise ValueError(str(error)) from error
         except ModelLoadError as error:
@@ -68,6 +78,15 @@ class HubTarget:
         direct = {"pin": hub.pin, "unpin": hub.unpin, "promote": hub.promote}
         direct[change](name)
         return None
+
+    def _canary(self, name: str, plan: Mapping[str, Any]) -> Task:
+        version, share = self._view.check_canary(name, plan)
+        texts = (
+            f"load {version} as a canary",
+            f"canary {version} gets {share:.0%} of the requests",
+            f"canary {version} has not begun",
+        )
+        return Task("canary", lambda: self.hub.canary(name, **plan), *texts)
 
     def _verdict(self, models: Mapping[str, ModelStatus]) -> str:
         versions = [each for model in models.values() for each in model.versions.values()]

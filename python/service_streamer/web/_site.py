@@ -14,6 +14,7 @@ from ._assets import assets
 from ._broadcaster import Broadcaster
 from ._control import Control, Events, Refused, Steering, TokenCheck
 from ._metrics import MISSING, Metrics
+from ._samples import Samples
 from ._schema import VERSION, schema, to_json
 from ._shown import targets
 from ._snapshots import Snapshot, Snapshots
@@ -80,6 +81,7 @@ class Site:
     def _begin(self) -> None:
         """Create what has locks and threads. A forked child has its own."""
         self._snapshots = Snapshots(self._targets)
+        self._samples = Samples(self._targets)
         self._events = Events()
         self.steering = Steering(self._targets, self._control, self._events)
         self.broadcaster = Broadcaster(self._frame, INTERVAL, self._event_streams)
@@ -100,6 +102,10 @@ class Site:
     def stats(self) -> Answer:
         """Answer ``/stats``. Blocks for at most `_snapshots.LIMIT`."""
         return _json(self._document(INTERVAL, brief=False))
+
+    def history(self) -> Answer:
+        """Answer ``/history``: what the plots of a page begin with."""
+        return Answer(200, self._samples.as_json())
 
     def schema(self) -> Answer:
         """Answer ``/stats/schema``."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import Pipeline, RedisStreamer, RedisWorker, Streamer, ThreadedStreamer
 from .._base import options
+from .._base.errors import StreamerError
 from .._base.messages import text_of
 from .._processes.streamer import processes_of
 from .._redis.worker import view_of as view_of_worker
@@ -68,6 +69,13 @@ class Target(Protocol):
     def check(self) -> Callable[[], Look] | None:
         """Do what `look` does, but find only the reason, and block less; None: use `look`."""
 
+    @property
+    def sample(self) -> Callable[[], StreamerStats] | None:
+        """Return its statistics, but ask no broker. May raise an Exception. None: it has none."""
+
+    def call_at_next_request(self, function: Callable[[], object]) -> bool:
+        """Call a function once, with the next request; return False if that is not noticed."""
+
     def look(self) -> Look:
         """Return its state. May block, and does not raise an Exception."""
 
@@ -115,6 +123,7 @@ class StreamerTarget:
 
     changes = CHANGES
     check: Callable[[], Look] | None = None
+    sample: Callable[[], StreamerStats]
 
     def __init__(
         self, streamer: BaseStreamer, queue_share: float | None, without_workers: bool
@@ -125,8 +134,11 @@ class StreamerTarget:
         self.label = self._view.name
         self._queue_share = queue_share
         self._without_workers = without_workers
+        self.call_at_next_request = self._view.call_at_next_request
+        self.sample = streamer.stats
         if isinstance(streamer, RedisStreamer):
             self.check = self._check
+            self.sample = functools.partial(self._view.stats, timeout=0)
 
     def look(self) -> Look:
         try:
@@ -200,12 +212,21 @@ class WorkerTarget:
         if worker.processes is None:
             return Look(None, health.STARTING, "")
         try:
-            stats = StreamerStats.from_engine(worker.processes.stats())
+            stats = self.sample()
             reason = health.of_worker(worker)
         except Exception as error:
             return Look(None, str(error), "")
         reason = reason or health.of_queue(stats, self._queue_share)
         return Look(stats, reason, verdict(stats, stats.last_10s))
+
+    def sample(self) -> StreamerStats:
+        processes = view_of_worker(self._worker).processes
+        if processes is None:
+            raise StreamerError(health.STARTING)
+        return StreamerStats.from_engine(processes.stats())
+
+    def call_at_next_request(self, function: Callable[[], object]) -> bool:
+        return False  # its requests come from the broker, past Python
 
     def closing(self) -> str:
         return "the worker is stopping" if view_of_worker(self._worker).is_closed else ""

@@ -136,6 +136,19 @@ TEST(EngineStats, DeliveryTimeIsFromTheEndUntilTheCallerHasTheResult) {
   EXPECT_EQ(engine.stats().delivery_time.max, milliseconds(4));
 }
 
+TEST(EngineStats, LatencyIsFromTheArrivalUntilTheCallerHasTheResultOrTheReplyIsSent) {
+  Engine engine(kByFour);
+  const CallPtr here = submitted(engine, 1);
+  const CallPtr elsewhere = submitted(engine, 1);
+  serve_all(engine);
+  engine.delivered(*here, here->arrived + milliseconds(4));
+  EXPECT_EQ(engine.stats().latency.max, milliseconds(4));
+  engine.replied(*elsewhere, elsewhere->arrived + milliseconds(9));
+  EXPECT_EQ(engine.stats().latency.min, milliseconds(4));
+  EXPECT_EQ(engine.stats().latency.max, milliseconds(9));
+  EXPECT_EQ(engine.stats().delivery_time.count, 1U);
+}
+
 TEST(EngineStats, AFailedOrLostBatchCountsAsABatch) {
   Engine engine(kByFour);
   const CallPtr failed = submitted(engine, 1);

@@ -47,6 +47,7 @@ TEST(DurationHistogram, OneValueHasOneBucket) {
   const DurationSummary summary = summary_of({milliseconds(7)});
   EXPECT_EQ(summary.count, 1U);
   EXPECT_EQ(summary.total, milliseconds(7));
+  EXPECT_EQ(summary.min, milliseconds(7));
   EXPECT_EQ(summary.max, milliseconds(7));
   ASSERT_EQ(summary.buckets.size(), 1U);
   EXPECT_GE(summary.buckets.begin()->first, 7'000'000U);
@@ -84,6 +85,7 @@ TEST(DurationHistogram, CountsRandomDataInTheirBuckets) {
       const DurationSummary summary = summary_of(values);
       const std::string what = name + ", " + std::to_string(count) + " values";
       EXPECT_EQ(summary.count, values.size()) << what;
+      EXPECT_EQ(summary.min, values.front()) << what;
       EXPECT_EQ(summary.max, values.back()) << what;
       EXPECT_EQ(summary.total, total) << what;
       auto next = values.begin();
@@ -110,9 +112,14 @@ TEST(DurationHistogram, ASummarySinceASnapshotHasOnlyWhatCameLater) {
   EXPECT_EQ(summary.count, 2U);
   EXPECT_EQ(summary.total, milliseconds(12));
   EXPECT_EQ(summary.buckets, summary_of({milliseconds(5), milliseconds(7)}).buckets);
+  EXPECT_GT(summary.min, milliseconds(4)) << "the begin of its bucket";
+  EXPECT_LE(summary.min, milliseconds(5));
   EXPECT_EQ(summary.max, Duration(summary.buckets.rbegin()->first)) << "the end of its bucket";
   histogram.add(milliseconds(100));
   EXPECT_EQ(histogram.summary_since(start).max, milliseconds(100)) << "but not more than the true maximum";
+  const DurationHistogram::Snapshot later = histogram.snapshot();
+  histogram.add(milliseconds(5));
+  EXPECT_EQ(histogram.summary_since(later).min, milliseconds(5)) << "but not less than the true minimum";
 }
 
 TEST(DurationHistogram, TheCountsOfASnapshotMayWrap) {

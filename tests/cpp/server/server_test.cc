@@ -259,7 +259,8 @@ TEST(Server, ReportsEveryWorker) {
             std::string::npos)
       << json;
   EXPECT_NE(json.find("\"batch_sizes\":{\"2\":1}"), std::string::npos) << json;
-  EXPECT_NE(json.find("\"predict\":{\"total\":0.003,\"max\":0.003,\"buckets\":{\"3145727\":1}}"), std::string::npos)
+  EXPECT_NE(json.find("\"predict\":{\"total\":0.003,\"min\":0.003,\"max\":0.003,\"buckets\":{\"3145727\":1}}"),
+            std::string::npos)
       << json;
 }
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import sys
+import types
 
 import pytest
 from summaries import BUSY, QUIET, STREAMER, summary_of
@@ -86,6 +88,16 @@ def test_the_first_row_that_applies_is_the_limit(row, changes, parts):
 
 def test_each_row_has_a_case():
     assert {row for row, _, _ in ROWS} == set(verdicts.ROWS)
+
+
+def test_a_report_in_a_notebook_names_no_web_server(monkeypatch):
+    assert "web server" in changed(**FEW)
+    shell = types.SimpleNamespace(get_ipython=lambda: object())
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    text = changed(**FEW)
+    assert "web server" not in text
+    assert text.endswith("Send more at once: a longer list, map(), or submit() before the first "
+                         "result().")  # fmt: skip
 
 
 def test_a_model_that_was_always_busy_in_the_last_minute_is_the_limit():

@@ -5,6 +5,7 @@ import itertools
 import math
 import operator
 import random
+import time
 
 import pytest
 from summaries import summary_of
@@ -42,10 +43,41 @@ def test_percentiles_are_within_seven_percent(draw, count):
         assert getattr(summary, name) == pytest.approx(exact, rel=0.07, abs=1e-9)
 
 
-def test_no_percentile_is_above_the_maximum():
-    for bits in range(40):
-        summary = summary_of(2**bits / 1e9)
-        assert summary.p50 == summary.p99 <= summary.max
+@pytest.mark.parametrize("times", [[0.05], [0.0503] * 9, [1e-9], [0.0], [0.0501, 0.0502, 2.0]])
+def test_no_percentile_is_outside_the_range(times):
+    summary = summary_of(*times)
+    assert summary.min == min(times) <= summary.p50 <= summary.p99 <= summary.max == max(times)
+    recent = (
+        TimeSummary.from_engine(  # of a window: the bounds of the buckets are all that is known
+            {"total": sum(times), "min": 0.0, "max": 9.0, "buckets": buckets_of(summary)}
+        )
+    )
+    if len(summary.buckets) == 1:
+        assert recent.p50 == recent.p99 == recent.mean
+    both = summary + TimeSummary.empty()
+    assert (both.min, both.p50) == (summary.min, summary.p50)
+    assert (summary + summary_of(1e-3)).min == min(1e-3, *times)
+
+
+def buckets_of(summary):
+    return {round(end * 1e9): n for end, n in summary.buckets.items()}
+
+
+def sleep_50_ms(batch):
+    time.sleep(0.05)
+    return batch
+
+
+@pytest.mark.not_redis
+def test_the_median_of_a_sleep_is_not_shorter_than_the_sleep(streamers):
+    streamer = streamers(sleep_50_ms, batch_size=1)
+    streamer.predict([1, 2])
+    stats = streamer.stats()
+    for times in (stats.service_time, stats.last_10s.service_time, stats.latency):
+        assert times.max >= times.p99 >= times.p50 >= times.min
+    assert min(stats.service_time.p50, stats.last_10s.service_time.p50) >= 0.05
+    assert stats.latency.count == 1
+    assert stats.latency.p50 >= 0.1
 
 
 def test_a_sum_is_the_summary_of_all_durations():
@@ -71,7 +103,7 @@ def test_the_buckets_of_a_streamer_are_those_of_the_durations(streamers):
     for _ in range(200):
         streamer.predict([1], timeout=LONG)
     stats = streamer.stats()
-    for summary in (stats.queue_time, stats.service_time, stats.delivery_time):
+    for summary in (stats.queue_time, stats.service_time, stats.delivery_time, stats.latency):
         assert summary + TimeSummary.empty() == summary
         assert sum(summary.buckets.values()) == summary.count
         assert list(summary.buckets) == sorted(summary.buckets)

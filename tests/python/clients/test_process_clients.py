@@ -56,7 +56,7 @@ def test_a_client_gets_the_statistics_of_the_owner(process_streamers, clients):
             each,
             uptime=0,
             idle_workers=0,
-            **dict.fromkeys(("delivery_time", "last_10s", "last_minute")),
+            **dict.fromkeys(("delivery_time", "latency", "last_10s", "last_minute")),
         )
         for each in (streamer.stats(), client.stats())
     )

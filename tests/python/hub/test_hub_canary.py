@@ -129,6 +129,36 @@ def test_what_a_canary_must_be(hub):
         hub.canary("times", version=2, share=10)
 
 
+def test_model_toml_begins_and_ends_a_canary(folder, hub):
+    table = "\n[canary]\nversion = {}\nshare = {}\n"
+    pinned = "policy = 'pinned:1'"
+    folder.configure(pinned, more=table.format(2, 1))
+    eventually(lambda: canary(hub) is not None)
+    assert (hub.predict("times", [1]), canary(hub).version) == ([2], 2)
+    hub.rollback("times")  # it has ended, and stays so until the file changes
+    folder.add(3)
+    eventually(lambda: 3 in hub._models["times"].folders)
+    assert hub.predict("times", [1]) == [1]
+    folder.configure(pinned, more=table.format(3, 0.5))
+    eventually(lambda: canary(hub).version == 3)
+    assert (canary(hub).share, canary(hub).ended) == (0.5, None)
+    folder.configure(pinned)
+    eventually(lambda: canary(hub).ended == "model.toml has changed")
+    eventually(lambda: set(hub.status()["times"].versions) == {1})
+
+
+def test_a_wrong_canary_of_model_toml_is_named_and_begins_when_it_can(folder, hub):
+    pinned = "policy = 'pinned:1'"
+    folder.configure(pinned, more="\n[canary]\nversion = 2\nshare = 10\n")
+    eventually(lambda: "share must be from 0 to 1, not 10" in (hub.status()["times"].error or ""))
+    folder.configure(pinned, more="\n[canary]\nversion = 3\nshare = 1\n")
+    eventually(lambda: "has no version 3; it has 1, 2" in (hub.status()["times"].error or ""))
+    assert hub.predict("times", [1]) == [1]
+    folder.add(3)
+    eventually(lambda: canary(hub) is not None)
+    assert hub.predict("times", [1]) == [3]
+
+
 def test_a_canary_whose_folder_goes(folder, hub):
     import shutil
 

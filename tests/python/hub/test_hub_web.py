@@ -133,6 +133,45 @@ def test_a_version_is_promoted_and_rolled_back(serves_asgi, watched, folder):
     assert told(client) == ["promote times", "rollback times"]
 
 
+def test_a_canary_is_begun_by_a_request(serves, watched, folder):
+    folder.configure('policy = "pinned:1"')
+    folder.add(1)
+    folder.add(2)
+    hub = watched()
+    hub.load("times")
+    client = serves(hub, TOKEN)
+    for wrong, error in (
+        ({}, "a canary needs a version"),
+        ({"version": 2}, "a canary needs a share"),
+        ({"version": 2, "share": 2}, "share must be from 0 to 1, not 2"),
+        ({"version": 7, "share": 0.5}, "has no version 7; it has 1, 2"),
+        ({"version": 1, "share": 0.5}, "version 1 of model 'times' serves already"),
+        ({"version": 2, "share": 0.5, "timeout": 3}, "a canary has no 'timeout'"),
+    ):
+        status, said = steer(client, canary={"model": "times", **wrong})
+        assert (status, error in said) == (422, True)
+    right = {"model": "times", "version": 2, "share": 0.5, "min_requests": 7}
+    assert steer(client, canary=right) == (202, {"canary": "started"})
+    eventually(lambda: told(client)[1:] == ["canary times@2 gets 50% of the requests"])
+    eventually(lambda: shown(client)["models"]["times"]["canary"] is not None)
+    status = shown(client)["models"]["times"]
+    assert (status["canary"]["share"], status["available"]) == (0.5, [1, 2])
+
+
+def test_latency_and_failures_of_each_version_are_shown(serves_asgi, hubs):
+    hub = hubs({"double": ModelSpec(double, batch_size=8)})
+    hub.predict("double", [1])
+    with pytest.raises(TypeError):
+        hub.predict("double", [None])
+    client = serves_asgi(hub)
+    found = version(client, "double")
+    assert (found["requests"], found["failed"], found["latency"]["count"]) == (2, 1, 2)
+    hub.unload("double")
+    eventually(lambda: version(client, "double")["state"] == "unloaded")
+    found = version(client, "double")
+    assert (found["requests"], found["failed"], found["latency"]) == (2, 1, None)
+
+
 @pytest.mark.parametrize(
     ("change", "status", "error"),
     [
@@ -141,6 +180,8 @@ def test_a_version_is_promoted_and_rolled_back(serves_asgi, watched, folder):
         ({"pin": 3}, 422, "pin must be the name of a model, not 3"),
         ({"pin": "double", "load": "double"}, 422, "one change of a hub at a time"),
         ({"promote": "double"}, 422, "is in no folder"),
+        ({"canary": "double"}, 422, "canary must be an object with a model, not 'double'"),
+        ({"canary": {"model": "double", "version": 2, "share": 0.1}}, 422, "is in no folder"),
         ({"batch_size": 3}, 422, "unknown: 'batch_size'; known: load"),
     ],
 )
@@ -185,7 +226,10 @@ def test_the_page_shows_and_steers_a_hub(browsers, web_servers, watched, folder)
     browser.wait_for(".result", "Done: load started")
     browser.wait_for("tbody tr", "ready")
     browser.wait_for(".changes li", "times@1 is loaded")
-    hub.canary("times", version=2, share=0.5)
+    fill = "const form = document.forms[0]; form.elements.share.value = 50; form.requestSubmit()"
+    assert browser.texts("option") == ["times@2"]
+    browser.run(fill)
+    browser.wait_for(".changes li", "canary times@2 gets 50% of the requests")
     browser.wait_for("tbody tr", "canary 50 %")
     press("Promote")
     browser.wait_for(".changes li", "times: version 2 serves now")
@@ -193,4 +237,31 @@ def test_the_page_shows_and_steers_a_hub(browsers, web_servers, watched, folder)
     browser.wait_for(".changes li", "times: version 1 serves now")
     folder.configure(model="hub_models:missing")
     browser.wait_for("tbody tr.error", "missing")
+    browser.wait_for("footer p", "A row for each version of each model.")
+    assert browser.errors() == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_a_hub_fits_a_phone(browsers, web_servers, watched, folder, scheme):
+    folder.configure('policy = "pinned:1"')
+    folder.add(1)
+    folder.add(2)
+    hub = watched()
+    hub.predict("times", [1])
+    with pytest.raises(TypeError):
+        hub.predict("times", [None])
+    server = web_servers(web.create_app({"models": hub}, control=TOKEN))
+    browser = browsers(size=(390, 844), scheme=scheme)
+    browser.open(server.url)
+    browser.wait_for("tbody tr", "1 (50 %)")
+    browser.wait_for("tbody tr", ", p99 ")
+    assert browser.run("return document.documentElement.scrollWidth") == 390
+    outside = """
+    const buttons = [...document.querySelectorAll("button")].map((e) => e.getBoundingClientRect());
+    const bad = (box) => box.left < 0 || box.right > 390 || box.height < 44 || box.width < 44;
+    return [buttons.length, buttons.filter(bad).length];
+    """
+    assert browser.run(outside) == [3, 0]  # Unload, Pin, Begin canary
     assert browser.errors() == []

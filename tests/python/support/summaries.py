@@ -11,8 +11,14 @@ def summary_of(*times):
     for nanoseconds in sorted(round(each * 1e9) for each in times):
         end = nanoseconds | ((1 << max(0, nanoseconds.bit_length() - 4)) - 1)
         buckets[end] = buckets.get(end, 0) + 1
-    longest = max(times, default=0.0)
-    return TimeSummary.from_engine({"total": sum(times), "max": longest, "buckets": buckets})
+    return TimeSummary.from_engine(
+        {
+            "total": sum(times),
+            "min": min(times, default=0.0),
+            "max": max(times, default=0.0),
+            "buckets": buckets,
+        }
+    )
 
 
 QUIET = RecentStats(
@@ -33,6 +39,7 @@ QUIET = RecentStats(
     queue_time=TimeSummary.empty(),
     service_time=TimeSummary.empty(),
     delivery_time=TimeSummary.empty(),
+    latency=TimeSummary.empty(),
     seconds=60.0,
 )
 
@@ -46,6 +53,7 @@ BUSY = dataclasses.replace(
     queue_time=summary_of(*1000 * [1e-4]),
     service_time=summary_of(*900 * [1e-3], *100 * [0.011]),
     delivery_time=summary_of(*1000 * [1e-3]),
+    latency=summary_of(*1000 * [3e-3]),
 )
 
 STREAMER = StreamerStats(

@@ -1,5 +1,6 @@
 """The live page in a real browser."""
 
+import httpx
 import pytest
 from process_models import Version
 from thread_models import double
@@ -48,12 +49,32 @@ def test_the_page_shows_the_statistics(browsers, web_servers, streamer):
     assert browser.errors() == []
 
 
+def test_a_page_shows_what_happened_before_it_was_opened(browsers, web_servers, streamer):
+    app = web.create_app(streamer)
+    server = web_servers(app)
+    for _ in range(7):
+        streamer.predict([1])
+    eventually(lambda: b'"completed":7' in httpx.get(f"{server.url}/history").content)
+    streamer.configure(batch_size=9)
+    eventually(lambda: b'"batch_size":9' in httpx.get(f"{server.url}/history").content)
+    browser = browsers()
+    browser.open(server.url)
+    browser.wait_for(CONNECTION, "Live")
+    browser.wait_for(".changes li", "batch_size 8 → 9")
+    browser.wait_for('[data-plot="latency"] figcaption', "Medians now: latency")
+    browser.wait_for(".tiles", "median; p99")
+    browser.wait_for('[data-plot="sizes"] figcaption', "No batch in the last 10 s")
+    browser.wait_for("footer p", "also from before this page was opened")
+    assert browser.run("return document.querySelectorAll('footer p[hidden]').length") == 1
+    assert browser.errors() == []
+
+
 def test_the_page_can_be_read_aloud(browsers, web_servers, streamer):
     server = web_servers(web.create_app(streamer))
     browser = browsers()
     browser.open(server.url)
     streamer.predict([1])
-    browser.wait_for('[data-plot="latency"] figcaption', "Median now: queue")
+    browser.wait_for('[data-plot="latency"] figcaption', "Medians now: latency")
     unnamed = """
     const images = document.querySelectorAll("canvas, [role=img]");
     return [...images].filter(each => !each.getAttribute("aria-label")).length;
@@ -127,10 +148,13 @@ def test_a_lost_server_is_shown_and_recovered_from(browsers, web_servers, stream
     browser.wait_for(CONNECTION, "Live")
     first.close()
     browser.wait_for(CONNECTION, "Connection lost")
+    browser.wait_for(".health", "Not known: no answer since")
+    assert browser.run("return document.title") == "(no answer) streamer · service-streamer"
     with ThreadedStreamer(double, 4) as other:
         web_servers(web.create_app(other), port=first.port)
         browser.wait_for(CONNECTION, "Live")
         browser.wait_for(".changes li", "the server was restarted")
+        browser.wait_for(".health", "Ready")
         browser.wait_for(".tiles", "batch_size 4")
 
 
@@ -190,7 +214,9 @@ return Promise.all(["history", "lane_data", "changes"].map(load)).then((modules)
       ...counters, engine_id: Math.floor(i / 500), uptime: i, running_items: 1, queued_items: 1,
       stream: null, batch_sizes: { 1: i }, worker_processes: [worker],
       workers: Math.floor(i / 20) % 7,
-      last_10s: { queue_time: summary, service_time: summary, delivery_time: summary },
+      last_10s: {
+        queue_time: summary, service_time: summary, delivery_time: summary, latency: summary,
+      },
     };
     if (i % 10 === 0) events.push({ id: `event ${i}`, time, text: "", settings: {} });
     changes.move(history.follow(time));

@@ -94,6 +94,7 @@ def _times(recent: RecentStats, width: int) -> RenderableType:
             ("queue", recent.queue_time),
             ("model", recent.service_time),
             ("delivery", recent.delivery_time),
+            ("latency", recent.latency),
         )
         if time.count
     ]

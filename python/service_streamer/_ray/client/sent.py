@@ -199,6 +199,7 @@ class Submissions:
         self._cancel = cancel
         self.close, self.closed, self.join = engine.close, engine.closed, engine.join
         self.abort, self.stats = engine.abort, engine.stats
+        self.call_at_next_request = engine.call_at_next_request
 
     def predict(
         self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None, /

@@ -246,7 +246,8 @@ class Loader:
         finally:  # also after Ctrl-C
             with self.lock:
                 version.leaving = None
-                version.earlier_requests += view_of(streamer).submitted
+                counts = view_of(streamer).counts
+                version.earlier.update({name: counts[name] for name in ("submitted", "failed")})
             del streamer  # frees the model, before another one is measured
             if not version.spec.in_processes:
                 _memory.trim()

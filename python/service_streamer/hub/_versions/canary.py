@@ -13,6 +13,7 @@ from ..._engine import lifecycle
 from ..._waiting.threads import original
 from .._models import Alias, Version
 from .._status import CanaryStatus
+from .plan import CanaryPlan
 
 _NO_FAULT = (CancelledError, QueueFull, StreamerClosed)
 
@@ -22,27 +23,21 @@ class Canary:
 
     Args:
         version: the one that is tried.
-        share: of the requests that it gets.
-        margin: it ends if its error rate is higher than the other one by more than this.
-        min_requests: it does not end before it has answered so many.
+        plan: how.
         end: called once with the reason if it is worse. Must not block.
     """
 
     def __init__(
         self,
         version: Version,
-        share: float,
-        margin: float,
-        min_requests: int,
+        plan: CanaryPlan,
         end: Callable[[Canary, str], None],
     ) -> None:
         self.alias = Alias(version.name, version)
         self.version = version
-        self.share = share
+        self.plan = plan
         self.ended = ""
         """the reason why it has ended; empty while it goes on"""
-        self._margin = margin
-        self._min_requests = min_requests
         self._end = end
         self._lock = original("_thread", "allocate_lock")()  # guards the counters
         lifecycle.watch(self)
@@ -52,10 +47,10 @@ class Canary:
     def takes(self, caller_key: object) -> bool:
         """Return True for the share of the callers that it gets, which stay the same."""
         if caller_key is None:
-            return random.random() < self.share
+            return random.random() < self.plan.share
         salted = f"{self.version.name} {caller_key!r}".encode()
         digest = hashlib.blake2b(salted, digest_size=8).digest()
-        return int.from_bytes(digest, "big") < self.share * 2**64
+        return int.from_bytes(digest, "big") < self.plan.share * 2**64
 
     @contextlib.contextmanager
     def request(self, serving: Alias, caller_key: object) -> Iterator[Alias]:
@@ -84,7 +79,7 @@ class Canary:
         with self._lock:
             return CanaryStatus(
                 version=self.version.number,
-                share=self.share,
+                share=self.plan.share,
                 requests=self._requests[True],
                 errors=self._errors[True],
                 serving_requests=self._requests[False],
@@ -98,10 +93,10 @@ class Canary:
         with self._lock:
             self._requests[taken] += 1
             self._errors[taken] += error is not None
-            if self.ended or self._requests[True] < self._min_requests:
+            if self.ended or self._requests[True] < self.plan.min_requests:
                 return
             rate, other = self._rate(True), self._rate(False)
-            if rate <= other + self._margin:
+            if rate <= other + self.plan.margin:
                 return
             self.ended = f"error rate {rate:.1%}, against {other:.1%} of the version that serves"
         self._end(self, self.ended)

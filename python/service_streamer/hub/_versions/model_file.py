@@ -21,6 +21,7 @@ from ...onnx import OnnxModel
 from .._signature import Specs, specs_of, specs_of_file
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
+from .plan import CanaryPlan
 
 FILE = "model.toml"
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
@@ -46,6 +47,8 @@ class ModelFile:
     """the options of the `NativeModel`"""
     onnx: dict[str, Any] = dataclasses.field(default_factory=dict)
     """the options of the `OnnxModel`"""
+    canary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """the arguments of `ModelHub.canary`"""
     inputs: dict[str, Any] = dataclasses.field(default_factory=dict)
     """the inputs by name, each with the fields of a `TensorSpec`"""
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -77,6 +80,11 @@ class ModelFile:
             file.options["options"] = OptionsFile.of(path.parent / tuned)
         file._check(source)
         return file
+
+    @property
+    def canary_plan(self) -> CanaryPlan | None:
+        """The canary that it asks for; None: it asks for none."""
+        return CanaryPlan.of(self.canary) if self.canary else None
 
     def aspired(self, numbers: set[int], broken: set[int]) -> list[int]:
         """Return the versions that the policy asks for, the newest first.
@@ -177,6 +185,10 @@ class ModelFile:
             if type(number) is not int or not re.fullmatch(r"[A-Za-z_][\w.-]*", label):
                 raise refuse("labels", label, f"a label is a name and the number of a version, not "
                              f"{label!r} = {number!r}")  # fmt: skip
+        try:
+            _ = self.canary_plan
+        except (TypeError, ValueError) as error:
+            raise refuse("", "canary", str(error).partition("\n")[0]) from None
         for table, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
             try:
                 parse_specs(table, tensors)

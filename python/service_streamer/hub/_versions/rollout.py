@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ..._base.messages import describe
 from ..._waiting.threads import original
@@ -16,6 +15,7 @@ from .._spec import ModelSpec
 from .canary import Canary
 from .folder import Found
 from .model_file import ModelFile
+from .plan import CanaryPlan
 
 
 class Rollout:
@@ -78,13 +78,30 @@ class Rollout:
         self._loader.load(version)  # also if it has failed
         return version
 
-    def add(self, model: Model, number: int) -> Version:
-        """Return a version from the folder that may become a canary. Add it if it is not there.
+    def begin_canary(self, model: Model, plan: CanaryPlan) -> Version:
+        """Load a version that gets its share of the requests when it is ready. Return the version.
+
+        It replaces an earlier canary. If the version cannot be loaded, `model.trying` stays the
+        plan, and another load of the version begins the canary.
 
         Raises:
             UnknownModel: the folder does not have it.
             ValueError: it serves already.
         """
+        spec = self._spec_of_canary(model, plan.version)
+        with self._loader.lock:
+            model.trying = plan
+            model.wanted.add(plan.version)
+            version = model.get(plan.version) or model.add(plan.version, spec)
+        self._loader.load(version)
+        self._begin_tried(version)  # it may be ready already
+        return version
+
+    def check_canary(self, model: Model, number: int) -> None:
+        """Raise as `begin_canary` does."""
+        self._spec_of_canary(model, number)
+
+    def _spec_of_canary(self, model: Model, number: int) -> ModelSpec:
         file, serving = model.file, model.serving
         if file is None or serving is None or number not in model.folders:
             versions = ", ".join(map(str, sorted(model.folders))) or "none"
@@ -93,20 +110,26 @@ class Rollout:
             )
         if serving.version.number == number:
             raise ValueError(f"version {number} of model {model.name!r} serves already")
-        spec = _spec(model, file, number)
-        with self._loader.lock:
-            model.trying = number
-            model.wanted.add(number)
-            return model.get(number) or model.add(number, spec)
+        return _spec(model, file, number)
 
-    def begin(self, canary: Canary) -> None:
-        """Let a canary get requests, in place of an earlier one."""
-        model = canary.version.model
-        before: Canary | None = model.canary
+    def _begin_tried(self, version: Version) -> None:
+        """Let a version that is ready get its share of the requests, if it is to be tried."""
+        model, plan = version.model, version.model.trying
+        if plan is None or plan.version != version.number:
+            return
+        canary = Canary(version, plan, self.end)
         with self._loader.lock:
-            assert model.serving is not None
-            model.canary = model.serving.canary = canary
-        if before is not None and before.version is not canary.version:
+            serving = model.serving
+            if version.state in (State.LOADING, State.FAILED) or serving is None:
+                return
+            if model.trying is not plan:
+                return
+            model.trying = None
+            if serving.version is version:  # the policy has changed meanwhile
+                return
+            before: Canary | None = model.canary
+            model.canary = serving.canary = canary
+        if before is not None and before.version is not version:
             self._retract(before, "another version is the canary")
 
     def end(self, canary: Canary, why: str) -> None:
@@ -165,6 +188,28 @@ class Rollout:
         if not found.versions:
             found.errors.append("it has no version")
         self._aspire(model, found.file)
+        try:
+            self._follow_file(model, found.file)
+        except (UnknownModel, ValueError) as error:
+            found.errors.append(str(error))
+
+    def _follow_file(self, model: Model, file: ModelFile) -> None:
+        """Begin or end the canary that model.toml asks for. One that has ended begins no more."""
+        plan, before = file.canary_plan, model.declared
+        if plan == before:
+            tried = None if plan is None or model.trying is not before else model.get(plan.version)
+            if tried is not None and tried.may_try_again:
+                self._loader.load(tried)
+            return
+        model.declared = None
+        if plan is not None:
+            self.begin_canary(model, plan)
+        else:
+            model.trying = None if model.trying is before else model.trying
+            canary: Canary | None = None if model.serving is None else model.serving.canary
+            if canary is not None and canary.plan is before:
+                self._retract(canary, "model.toml has changed")
+        model.declared = plan
 
     def _aspire(self, model: Model, file: ModelFile, failed: Version | None = None) -> None:
         """Add the versions that should be there, and begin to load the one that should serve.
@@ -186,8 +231,8 @@ class Rollout:
             order = [model.promoted, *(each for each in order if each != model.promoted)]
         labelled = {label: each for label, each in file.labels.items() if each in folders}
         canary: Canary | None = None if model.serving is None else model.serving.canary
-        tried: list[Any] = [model.trying, None if canary is None else canary.version.number]
-        tried = [number for number in tried if number in folders]
+        plans = (model.trying, None if canary is None else canary.plan)
+        tried = [plan.version for plan in plans if plan is not None and plan.version in folders]
         wanted = dict.fromkeys([*order, *labelled.values(), *tried])
         specs = {number: _spec(model, file, number) for number in wanted}
         begun = []
@@ -271,8 +316,9 @@ class Rollout:
             self._decide_again(failed.model, failed)
 
     def switch(self, version: Version) -> None:
-        """Let a version that is ready serve, if it is the one that should."""
+        """Let a version that is ready serve, or be the canary, if it is the one that should."""
         model = version.model
+        self._begin_tried(version)
         with self._loader.lock:
             if model.serving is None or not _is_better(version, model.serving.version):
                 return

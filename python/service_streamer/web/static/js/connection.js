@@ -48,7 +48,7 @@ export class Connection {
     } else if (silent > HOPELESS) {
       this.open();
     }
-    if (this.heard && now - this.heard > SILENCE) this.onState("lost");
+    if (this.heard && now - this.heard > SILENCE) this.onState("lost", this.heard);
   }
 
   async ask() {

@@ -29,3 +29,11 @@ export function keyed(parent, keys, make) {
   }
   return wanted;
 }
+
+// The pill of a streamer or hub. `ready` is null if the server does not answer: then `why` is the
+// time of its last answer.
+export function showHealth(root, ready, why) {
+  const health = root.querySelector(".health");
+  health.dataset.state = ready === null ? "unknown" : ready ? "ready" : "unready";
+  setText(health, ready === null ? `Not known: no answer since ${why}` : ready ? "Ready" : `Not ready: ${why.split("\n")[0]}`);
+}

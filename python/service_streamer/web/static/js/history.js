@@ -6,7 +6,7 @@ const GAP = 3.5; // s without data that a plot shows as a gap
 const WINDOW = 10; // s of the batch sizes
 const LATE = 2; // s that the clocks of two servers may differ
 export const OUTCOMES = ["completed", "failed", "expired", "cancelled", "rejected", "dropped"];
-export const STAGES = { queue: "queue_time", model: "service_time", delivery: "delivery_time" };
+export const STAGES = { latency: "latency", queue: "queue_time", model: "service_time", delivery: "delivery_time" };
 
 export class History {
   constructor() {
@@ -17,6 +17,7 @@ export class History {
     this.last = null;
     this.engines = new Set();
     this.several = false; // processes with engines of their own answer in turn
+    this.quiet = false; // nothing has happened since the last point, which the server has kept
   }
 
   names() {
@@ -36,7 +37,10 @@ export class History {
   }
 
   // Adds a point; returns what has changed since the point before, or null if it is the same one.
-  add(time, stats) {
+  //
+  // A point that the server has kept has no sizes. The server keeps points while something happens,
+  // so there is no gap after one.
+  add(time, stats, kept = false) {
     const before = this.last;
     if (stats === null) {
       this.gap(time);
@@ -47,7 +51,8 @@ export class History {
     const passed = same ? stats.uptime - before.stats.uptime : 0;
     if (same && passed < 0.2) return null;
     const restarted = this.sees(stats.engine_id, same || before === null);
-    if (before === null || time - before.time > GAP) this.gap(time - 0.5);
+    if (before === null || (time - before.time > GAP && !(same && this.quiet))) this.gap(time - 0.5);
+    this.quiet = kept;
     const rates = same ? (name) => Math.max(0, stats[name] - before.stats[name]) / passed : () => null;
     const point = { items: rates("items"), queued: this.queued(stats), running: stats.running_items };
     for (const name of OUTCOMES) point[name] = rates(name);
@@ -57,15 +62,16 @@ export class History {
     }
     this.push(time, point);
     if (!same) this.recent = [];
-    this.recent.push({ uptime: stats.uptime, sizes: stats.batch_sizes });
+    if (!kept) this.recent.push({ uptime: stats.uptime, sizes: stats.batch_sizes });
     while (this.recent.length > 1 && stats.uptime - this.recent[0].uptime > WINDOW + 0.5) this.recent.shift();
     this.last = { time, stats };
     return { before: before?.stats ?? null, same, passed, restarted };
   }
 
-  // What waits: in this process, or at the broker.
+  // What waits: in this process, or at the broker; null: it is not known there.
   queued(stats) {
-    const stream = stats.stream;
+    const { stream } = stats;
+    if (stream === undefined) return null;
     return stats.queued_items + (stream ? Math.max(0, stream.length - stream.pending) : 0);
   }
 

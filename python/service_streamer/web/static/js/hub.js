@@ -2,11 +2,11 @@
 
 import { Changes } from "./changes.js";
 import { steer } from "./control.js";
-import { element, keyed, setText } from "./dom.js";
-import { age, bytes, count, rate } from "./format.js";
+import { element, keyed, setText, showHealth } from "./dom.js";
+import { age, bytes, count, duration, percent, rate } from "./format.js";
 
-const COLUMNS = 10;
-const NUMBERS = 6;
+const COLUMNS = 12;
+const NUMBERS = ["Requests/s", "Latency", "Requests", "Failed", "Waiting", "Memory", "GPU", "Last use"];
 
 export class HubPanel {
   constructor(name, first) {
@@ -20,20 +20,29 @@ export class HubPanel {
     this.models = null;
     this.time = 0;
     this.rates = new Map(); // requests per second by row
-    section.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+    document.querySelector('[data-about="hub"]').hidden = false;
+    this.form = section.querySelector("form");
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.beginCanary();
+    });
     setText(section.querySelector("h2"), name);
     setText(section.querySelector(".label"), first.label);
   }
 
+  replay() {} // a hub has no plots
+
+  lost(since) {
+    showHealth(this.root, null, since);
+  }
+
   update(time, shown, protection, events) {
     const { models, ready, reason, verdict } = shown;
-    const health = this.root.querySelector(".health");
-    health.dataset.state = ready ? "ready" : "unready";
-    setText(health, ready ? "Ready" : `Not ready: ${reason.split("\n")[0]}`);
+    showHealth(this.root, ready, reason);
     setText(this.root.querySelector(".verdict span"), verdict || "No data.");
     this.root.classList.toggle("stale", models === null);
     for (const node of this.root.querySelectorAll(".steering")) node.hidden = protection === null;
-    this.root.querySelector("form").hidden = protection !== "token";
+    this.form.querySelector(".token").hidden = protection !== "token";
     this.changes.tell(events);
     if (models !== null && time !== this.time) {
       if (this.models !== null) {
@@ -44,6 +53,7 @@ export class HubPanel {
       this.time = time;
       this.tiles(rowsOf(models));
       this.rows(rowsOf(models), protection !== null);
+      this.canaries(models);
     }
     this.changes.show();
   }
@@ -59,12 +69,19 @@ export class HubPanel {
     const sum = (value) => rows.reduce((total, row) => total + (value(row) ?? 0), 0);
     const loaded = sum(({ version }) => version.state === "ready");
     const gpu = sum(({ version }) => version.gpu_memory);
+    this.root.classList.toggle("no-gpu", !gpu);
+    const requests = sum(({ version }) => version.requests);
+    const failed = sum(({ version }) => version.failed);
+    const known = rows.map(({ version }) => version.latency).filter((each) => each !== null);
+    const slowest = known.length ? known.reduce((a, b) => (a.p50 > b.p50 ? a : b)) : null;
     const tiles = {
-      "requests/s": [rate(sum(({ key }) => this.rates.get(key))), `${count(sum(({ version }) => version.requests))} so far`],
+      "requests/s": [rate(sum(({ key }) => this.rates.get(key))), `${count(requests)} so far`],
+      "latency": [slowest === null ? "–" : duration(slowest.p50), slowest === null ? "no data" : `median; p99 ${duration(slowest.p99)}; of the slowest model`],
+      "failed": [count(failed), `of ${count(requests)} requests`],
       "loaded": [count(loaded), `of ${count(rows.length)} versions`],
       "memory": [bytes(sum(({ version }) => version.memory)), gpu ? `and ${bytes(gpu)} of GPUs` : "of loaded models"],
       "waiting": [count(sum(({ version }) => version.waiting)), "requests for a load"],
-      "failed": [count(sum(({ version }) => version.state === "failed")), "cannot be loaded"],
+      "broken": [count(sum(({ version }) => version.state === "failed")), "versions cannot be loaded"],
     };
     const names = Object.keys(tiles);
     const make = (name) => element("div", {}, element("dt", {}, name), element("dd"), element("dd"));
@@ -95,8 +112,13 @@ export class HubPanel {
     pill.dataset.state = version.state;
     setText(pill, version.state);
     const used = version.last_use === null ? "never" : `${age(Math.max(0, this.time - version.last_use))} ago`;
-    const numbers = [rate(this.rates.get(key) ?? 0), count(version.requests), count(version.waiting), bytes(version.memory), bytes(version.gpu_memory || null), used];
+    const { latency, failed, requests } = version;
+    const took = latency === null ? "–" : `${duration(latency.p50)}, p99 ${duration(latency.p99)}`;
+    const failures = failed ? `${count(failed)} (${percent(failed / requests)})` : "0";
+    const numbers = [rate(this.rates.get(key) ?? 0), took, count(requests), failures, count(version.waiting), bytes(version.memory), bytes(version.gpu_memory || null), used];
     numbers.forEach((text, i) => setText(line.children[3 + i], text));
+    line.children[4].title = latency === null ? "" : "median and p99 of the last 10 s, as callers see them";
+    line.children[6].classList.toggle("bad", failed > 0);
     const actions = steering ? actionsOf(row) : [];
     const button = (text) => element("button", { type: "button", onclick: (event) => this.send(event.target) }, text);
     keyed(line.lastChild, actions.map((each) => each.text), button).forEach((made, i) => {
@@ -106,9 +128,28 @@ export class HubPanel {
     line.lastChild.hidden = !steering;
   }
 
-  async send({ dataset }) {
+  // The versions that may be canaries: all in the folders that do not serve.
+  canaries(models) {
+    const names = Object.values(models).flatMap((model) =>
+      model.available.filter((number) => number !== model.serving && !isCanary(model, number)).map((number) => `${model.name}@${number}`),
+    );
+    for (const node of this.form.querySelectorAll(".canary")) node.hidden = names.length === 0;
+    keyed(this.form.elements.version, names, (name) => element("option", { value: name }, name));
+  }
+
+  beginCanary() {
+    const { version, share } = this.form.elements;
+    const [model, number] = version.value.split("@");
+    this.steer({ canary: { model, version: Number(number), share: Number(share.value) / 100 } });
+  }
+
+  send({ dataset }) {
+    this.steer({ [dataset.change]: dataset.model });
+  }
+
+  async steer(wanted) {
     this.say("Sending…", false);
-    this.say(...(await steer(this.name, { [dataset.change]: dataset.model }, this.root.querySelector("input").value)));
+    this.say(...(await steer(this.name, wanted, this.form.elements.token.value)));
   }
 
   say(text, bad) {
@@ -118,10 +159,10 @@ export class HubPanel {
   }
 }
 
-const NONE = { state: "failed", requests: 0, waiting: 0, memory: null, gpu_memory: null, last_use: null, failures: 0, error: null };
+const NONE = { state: "failed", requests: 0, failed: 0, latency: null, waiting: 0, memory: null, gpu_memory: null, last_use: null, failures: 0, error: null };
 
 function line() {
-  const numbers = Array.from({ length: NUMBERS }, () => element("td"));
+  const numbers = NUMBERS.map((name) => element("td", { "data-label": name }));
   const state = element("td", {}, element("span", { class: "pill" }));
   return element("tr", {}, element("th", { scope: "row" }), element("td"), state, ...numbers, element("td", { class: "steering" }));
 }

@@ -3,7 +3,7 @@
 import { ReasonsView, SizesView } from "./bars.js";
 import { Changes } from "./changes.js";
 import { Control } from "./control.js";
-import { element, keyed, setText } from "./dom.js";
+import { element, keyed, setText, showHealth } from "./dom.js";
 import { age, count, duration, percent, rate } from "./format.js";
 import { History, OUTCOMES } from "./history.js";
 import { Lanes, workersOf } from "./lane_data.js";
@@ -12,6 +12,12 @@ import { LatencyPlot, QueuePlot, RequestsPlot } from "./plots.js";
 
 const TOTALS = ["submitted", ...OUTCOMES, "isolated", "batches", "items", "worker_restarts", "broker_errors"];
 const BAD = new Set(["failed", "expired", "rejected", "dropped", "worker_restarts", "broker_errors"]);
+const MEANINGS = {
+  expired: "ended by their time-out",
+  rejected: "refused because the queue was full, or because of the slo",
+  dropped: "ended because the streamer was closed",
+  isolated: "answered although another request of their batch raised: that batch ran again in parts",
+};
 const OF_WORKERS = new Set(["batches", "items"]); // a client of Redis does not know them
 
 export class Panel {
@@ -38,6 +44,7 @@ export class Panel {
     this.control = new Control(section.querySelector(".control"), name, first.kind);
     setText(section.querySelector("h2"), name);
     setText(section.querySelector(".label"), first.label);
+    document.querySelector('[data-about="streamer"]').hidden = false;
     this.redis = first.kind === "RedisStreamer";
     if (this.redis) {
       for (const what of ["sizes", "reasons"]) part(what).hidden = true; // the workers form the batches
@@ -45,17 +52,28 @@ export class Panel {
     }
   }
 
+  // Adds what the server has kept from before the page was opened.
+  replay(samples, events) {
+    for (const { time, stats } of samples) {
+      if (!this.redis) stats.stream = null;
+      this.add(time, stats, events.filter((event) => event.time <= time), true);
+    }
+  }
+
+  add(time, stats, events, kept = false) {
+    this.changes.move(this.history.follow(time));
+    const step = this.history.add(time, stats, kept);
+    this.changes.tell(events);
+    if (step === null) return;
+    this.changes.compare(time, step.before, stats, step.restarted);
+    if (!step.same) this.lanes = new Lanes();
+    this.lanes.add(workersOf(this.kind, stats), step.passed || 1);
+  }
+
   update(time, shown, protection, events) {
     const { stats } = shown;
     this.head(shown);
-    this.changes.move(this.history.follow(time));
-    const step = this.history.add(time, stats);
-    this.changes.tell(events);
-    if (step !== null) {
-      this.changes.compare(time, step.before, stats, step.restarted);
-      if (!step.same) this.lanes = new Lanes();
-      this.lanes.add(workersOf(this.kind, stats), step.passed || 1);
-    }
+    this.add(time, stats, events);
     this.changes.show();
     this.control.update(protection, stats);
     setText(this.root.querySelector(".label"), shown.label);
@@ -64,10 +82,12 @@ export class Panel {
     if (stats !== null) this.body(stats);
   }
 
+  lost(since) {
+    showHealth(this.root, null, since);
+  }
+
   head({ ready, reason, verdict }) {
-    const health = this.root.querySelector(".health");
-    health.dataset.state = ready ? "ready" : "unready";
-    setText(health, ready ? "Ready" : `Not ready: ${reason.split("\n")[0]}`);
+    showHealth(this.root, ready, reason);
     setText(this.root.querySelector(".verdict span"), verdict || "No data.");
   }
 
@@ -92,10 +112,11 @@ export class Panel {
     const busy = shares.length ? shares.reduce((a, b) => a + b, 0) / shares.length : null;
     const queued = this.history.queued(stats);
     const per = (n) => (ten.seconds > 0 ? n / ten.seconds : null);
-    const times = (summary) => (summary.count ? [duration(summary.p50), `p99 ${duration(summary.p99)}`] : ["–", "no data"]);
+    const times = (summary) => (summary.count ? [duration(summary.p50), `median; p99 ${duration(summary.p99)}`] : ["–", "no data"]);
     const ready = this.lanes.lanes.filter((lane) => lane.gone === 0 && lane.worker.state === "ready").length;
     const rows = {
       "requests/s": [rate(per(ten.completed)), `${count(stats.submitted)} so far`],
+      "latency": times(ten.latency),
       "queue time": times(ten.queue_time),
       "model time": this.redis ? null : times(ten.service_time),
       "items per batch": this.redis ? null : [ten.batches ? rate(ten.items / ten.batches) : "–", `batch_size ${count(stats.batch_size)}, ${stats.policy}`],
@@ -119,6 +140,7 @@ export class Panel {
     const make = (name) => element("div", {}, element("dt", {}, name.replaceAll("_", " ")), element("dd"));
     keyed(this.root.querySelector(".totals dl"), names, make).forEach((row, i) => {
       const value = stats[names[i]];
+      row.title = MEANINGS[names[i]] ?? "";
       row.lastChild.classList.toggle("bad", value > 0 && BAD.has(names[i]));
       setText(row.lastChild, count(value));
     });

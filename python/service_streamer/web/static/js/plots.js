@@ -144,7 +144,8 @@ export class LatencyPlot extends TimePlot {
     const names = ["p50", "p99"].flatMap((p) => stages.map((stage) => `${stage}_${p}`));
     const series = names.map((name) => {
       const [stage, p] = name.split("_");
-      return line(`${stage} ${p}`, stage, { value, dash: p === "p99" ? [5, 4] : undefined, width: p === "p99" ? 1 : 2 });
+      const width = (stage === "latency" ? 1 : 0) + (p === "p99" ? 1 : 1.5);
+      return line(`${stage} ${p === "p50" ? "median" : p}`, stage, { value, dash: p === "p99" ? [5, 4] : undefined, width });
     });
     super(figure, names, series, log, changes);
   }
@@ -156,7 +157,7 @@ export class LatencyPlot extends TimePlot {
       return p50 === null ? null : `${stage} ${duration(p50)} (p99 ${duration(p99)})`;
     });
     const known = parts.filter((part) => part !== null);
-    this.describe(known.length ? `Median now: ${known.join(", ")}.` : "No request in the last 10 s.");
+    this.describe(known.length ? `Medians now: ${known.join(", ")}.` : "No request in the last 10 s.");
   }
 }
 
@@ -170,6 +171,6 @@ export class QueuePlot extends TimePlot {
   show(history, most) {
     this.update(history);
     const now = history.newest("queued");
-    this.describe(now === null ? "No data yet." : `Now ${rate(now)} wait of at most ${most.toLocaleString("en")} (max_queue); ${rate(history.newest("running"))} at workers. Longest queue: ${rate(history.largest("queued"))}.`);
+    this.describe(now === null ? "No data yet." : `Now ${rate(now)} wait of at most ${most.toLocaleString("en")} (max_queue); ${rate(history.newest("running"))} at workers, in batches that run or are on their way. Longest queue: ${rate(history.largest("queued"))}.`);
   }
 }

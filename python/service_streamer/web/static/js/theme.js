@@ -3,7 +3,7 @@
 const NAMES = [
   "text", "muted", "line", "track", "accent", "warn", "bad", "card",
   "completed", "failed", "expired", "cancelled", "rejected", "dropped",
-  "queue", "model", "delivery", "running",
+  "latency", "queue", "model", "delivery", "running",
 ];
 const listeners = new Set();
 let colours = null;

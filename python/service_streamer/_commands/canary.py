@@ -1,0 +1,145 @@
+"""The command ``canary``: begins, promotes or ends the canary of a model, through a page."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .logs import say
+from .options import CommandError, new_parser
+
+_TIMEOUT = 5.0  # s for an answer of the page
+_PAUSE = 0.2  # s between two looks at the load
+
+_EXAMPLE = """
+The page is that of serve FOLDER --monitor, or of service_streamer.web in an application. It must
+allow changes: --control-token-file of serve, or control= in an application.
+
+examples:
+  service-streamer canary http://127.0.0.1:9000/ sentiment@4 --share 0.1 --token-file token
+  service-streamer canary http://127.0.0.1:9000/ sentiment --promote --token-file token
+  service-streamer canary http://127.0.0.1:9000/ sentiment --end --token-file token
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the parser of the command."""
+    parser = new_parser(
+        commands,
+        "canary",
+        run,
+        help="give a version of a model a share of the requests",
+        description="Begins the canary of a model of a hub, lets it serve, or ends it.",
+        epilog=_EXAMPLE,
+    )
+    add = parser.add_argument
+    add("place", metavar="URL", help="of the page")
+    add("model", metavar="MODEL[@VERSION]", help="the version that is tried; else the model")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--share", type=float, help="of the requests that it gets, from 0 to 1")
+    what.add_argument("--promote", action="store_true", help="let it serve")
+    what.add_argument("--end", action="store_true", help="give it no more requests")
+    add("--margin", type=float, help="most that its error rate may be higher (0.05)")
+    add("--min-requests", type=int, help="that it answers before its error rate counts (100)")
+    add("--hub", default=None, metavar="NAME", help="of the hub on the page (the only one)")
+    add("--token-file", default=None, metavar="FILE", help="its first line is the token")
+
+
+def run(place: str, model: str, *, hub: str | None, token_file: str | None, **what: Any) -> int:
+    """Change the canary, and wait until a new one gets requests."""
+    page = _Page(place, hub, _token(token_file))
+    name, _, version = model.partition("@")
+    if "share" not in what:
+        if version or len(what) > 1:
+            raise CommandError("--promote and --end take the name of the model, and no more")
+        page.change({"promote" if "promote" in what else "rollback": name})
+        say(f"done: {page.shown(name)}")
+        return 0
+    if not version.isdecimal():
+        raise CommandError(f"the model must have a version, such as {name}@4, not {model!r}")
+    seen = {event["id"] for event in page.events()}
+    page.change({"canary": {"model": name, "version": int(version), **what}})
+    say(f"{model} is being loaded")
+    while True:
+        ends = [event["text"] for event in page.events() if event["id"] not in seen]
+        if found := [text for text in ends if text.startswith(f"canary {model} ")]:
+            say(found[0])
+            return 0 if " gets " in found[0] else 1
+        time.sleep(_PAUSE)
+
+
+def _token(file: str | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--token-file: {file} cannot be read: {error}") from None
+    return lines[0].strip() if lines else ""
+
+
+class _Page:
+    """A page of `service_streamer.web`. The methods raise CommandError."""
+
+    def __init__(self, place: str, hub: str | None, token: str | None) -> None:
+        if not place.startswith(("http://", "https://")):
+            raise CommandError(
+                f"the page must be a URL such as http://127.0.0.1:9000/, not {place!r}"
+            )
+        self._url = place.rstrip("/")
+        self._token = token
+        try:
+            streamers = self._stats()["streamers"].items()
+            hubs = [name for name, each in streamers if each["models"] is not None]
+        except (LookupError, TypeError, AttributeError):
+            raise CommandError(f"{place} is no page of service_streamer.web") from None
+        wanted = hubs if hub is None else [hub]
+        if len(wanted) != 1 or wanted[0] not in hubs:
+            which = f"not {hub!r}" if hub is not None else "give the name of one"
+            raise CommandError(f"--hub: {place} shows the hubs {hubs}, {which}")
+        self._hub = wanted[0]
+
+    def change(self, wanted: Mapping[str, Any]) -> None:
+        """Send a change."""
+        headers = {"Content-Type": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        path = f"/control/{urllib.parse.quote(self._hub, safe='')}"
+        self._ask(path, json.dumps(wanted).encode(), headers)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the last changes."""
+        return [each for each in self._stats()["events"] if each["streamer"] == self._hub]
+
+    def shown(self, model: str) -> str:
+        """Return what serves now."""
+        serving = self._stats()["streamers"][self._hub]["models"][model]["serving"]
+        return f"{model}@{serving} serves"
+
+    def _stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("/stats", None, {})
+        return found
+
+    def _ask(self, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
+        url = self._url + path
+        try:
+            request = urllib.request.Request(url, body, headers)
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            try:
+                why = json.load(error)["error"]
+            except (ValueError, LookupError, TypeError):
+                why = f"{error.code} {error.reason}"
+            raise CommandError(f"{url}: {why}") from None
+        except OSError as error:
+            why = getattr(error, "reason", error)
+            raise CommandError(f"{url} cannot be read: {why}") from None
+        except ValueError:
+            raise CommandError(f"{url} is no page of service_streamer.web") from None

@@ -1,0 +1,88 @@
+"""`service-streamer canary`: a canary is begun, promoted and ended through a page."""
+
+import pytest
+from hub_models import Folder
+from thread_models import double
+from waits import eventually
+from web_clients import TOKEN
+
+from service_streamer import ThreadedStreamer, web
+from service_streamer._commands.main import main
+from service_streamer.hub import ModelHub
+
+pytest.importorskip("watchfiles")
+pytest_plugins = ["web_fixtures"]
+
+
+@pytest.fixture
+def hub(tmp_path):
+    folder = Folder(tmp_path)
+    folder.configure("policy = 'pinned:1'")
+    for number in (1, 2):
+        folder.add(number)
+    folder.add(3, factor="many")
+    with ModelHub.watch(folder.root / "models") as hub:
+        hub.load("times")
+        yield hub
+
+
+@pytest.fixture
+def canary(hub, web_servers, tmp_path, capfd):
+    """Calls the command; returns its exit code and what it has written."""
+    server = web_servers(web.create_app({"models": hub}, control=TOKEN))
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+
+    def call(*arguments):
+        code = main(["canary", server.url, *arguments, "--token-file", str(file)])
+        return code, "".join(capfd.readouterr())
+
+    return call
+
+
+def test_it_begins_promotes_and_ends_a_canary(canary, hub):
+    code, said = canary("times@2", "--share", "1", "--min-requests", "7")
+    assert (code, "canary times@2 gets 100% of the requests" in said) == (0, True)
+    assert hub.predict("times", [1]) == [2]
+    code, said = canary("times", "--promote")
+    assert code == 0
+    eventually(lambda: hub.status()["times"].serving == 2)
+    code, said = canary("times", "--end")  # back to 1
+    assert code == 0
+    eventually(lambda: hub.status()["times"].serving == 1)
+
+
+def test_a_canary_that_cannot_be_loaded_is_exit_code_1(canary, hub):
+    code, said = canary("times@3", "--share", "0.5")
+    assert (code, "canary times@3 has not begun: " in said) == (1, True)
+    assert hub.status()["times"].canary is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["times", "--share", "1"], "must have a version, such as times@4, not 'times'"),
+        (["times@7", "--share", "1"], "has no version 7; it has 1, 2, 3"),
+        (["times@2", "--share", "10"], "share must be from 0 to 1, not 10"),
+        (["other@2", "--share", "1"], "no model 'other'"),
+        (["times@2", "--promote"], "take the name of the model, and no more"),
+        (["times", "--promote", "--hub", "others"], "shows the hubs ['models'], not 'others'"),
+        (["times", "--promote"], "has no canary"),
+    ],
+)
+def test_a_wrong_call_is_exit_code_2(canary, arguments, error):
+    code, said = canary(*arguments)
+    assert (code, error in said) == (2, True)
+
+
+def test_a_page_that_does_not_answer_or_has_no_hub_is_exit_code_2(web_servers, port, capfd):
+    with ThreadedStreamer(double, 8) as streamer:
+        server = web_servers(web.create_app(streamer))
+        for url, error in (
+            ("localhost:9000", "must be a URL such as http://127.0.0.1:9000/"),
+            (f"http://127.0.0.1:{port}", "cannot be read: "),
+            (server.url, "shows the hubs [], give the name of one"),
+            (f"{server.url}/static", "/static/stats: 404 Not Found"),
+        ):
+            assert main(["canary", url, "times", "--promote"]) == 2
+            assert error in "".join(capfd.readouterr())
