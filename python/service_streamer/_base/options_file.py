@@ -25,7 +25,6 @@ class OptionsFile:
     """
 
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """the options by name"""
     source: TomlFile | None = None
     """the file; None: there is none, and so there are no options"""
 

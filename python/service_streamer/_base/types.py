@@ -123,7 +123,6 @@ class Predicting(Protocol[_Item, _Content]):
 
 
 Predict = Callable[[list[T]], Items[R]]
-"""a predict function"""
 Generate = Callable[[list[T]], Iterator[Items[P | None]]]
 """a generator function, whose outputs are streams"""
 AsyncPredict = Callable[[list[T]], Awaitable[Items[R]]]

@@ -31,7 +31,6 @@ class PipelineFuture(Future):
     _request: StagedRequest | None = None
     _backend: PipelineBackend | None = None
     _joined: Any = None
-    """the outputs, if a caller has asked for them"""
 
     def bind(self, request: StagedRequest, backend: PipelineBackend) -> None:
         """Connect the future with its request, right after that was submitted."""

@@ -26,7 +26,6 @@ class Core:
     cpus: tuple[int, ...]
     """its CPUs (SMT siblings) that may be used, ascending"""
     node: int
-    """its NUMA node"""
 
 
 def cores_of(cpus: Collection[int], root: str = DEVICES) -> list[Core]:

@@ -38,7 +38,6 @@ class ProcessOptions:
     """
 
     worker_num: int = 1
-    """number of worker processes"""
     devices: tuple[Device, ...] | None = None
     """their GPUs, round-robin"""
     placement: Placement = dataclasses.field(default_factory=Placement)

@@ -56,7 +56,6 @@ class Started:
     setup: bytes
     """the message that the worker waits for"""
     device: _devices.Device | None = None
-    """its GPU"""
 
 
 class Starter:

@@ -30,9 +30,7 @@ class Sent(NamedTuple):
     """
 
     run: bytes
-    """the run of the writer"""
     pieces: int
-    """the number of pieces"""
 
 
 class Inbox:

@@ -57,7 +57,6 @@ class RayClient(WaitingRoom):
     def __init__(self, options: Options, owner: Any, name: str, *, owns: bool, window: int) -> None:
         self.owns = owns
         self.owner = owner
-        """the handle of the actor"""
         self.obstacle = ""
         """the reason why no replica was ready at the last call of `stats`"""
         self._name = name

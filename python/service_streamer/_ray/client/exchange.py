@@ -69,11 +69,9 @@ class Exchange:
         self._window = window
         self._whole = whole
         self.client = os.urandom(16)
-        """the id of this client"""
         self.changes: dict[str, Any] = {}
         """all changes by ``Owner.configure``: a new owner does not know them"""
         self.ending = False
-        """True: the threads end"""
         self.changed = Condition()
         """notified when anything here changes"""
         self._token: bytes | None = None  # of the owner; None: before the first join()

@@ -44,7 +44,6 @@ class HttpFront:
         self._socket = listener
         self.url = url
         self.connections: set[Connection] = set()
-        """the open connections"""
         self._stopping = False
         self._listens = asyncio.Event()
         config = uvicorn.Config(
