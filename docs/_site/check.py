@@ -37,7 +37,7 @@ QUESTIONS = {
     "flask": "how-to/flask",
     "gunicorn preload": "how-to/gunicorn",
     "QueueFull": "troubleshooting/exceptions",
-    "canary": "guide/hub/versions",
+    "model.toml": "guide/hub/versions",
     "prometheus": "guide/monitoring/prometheus",
     "KMP_BLOCKTIME": "tuning/workers",
     "live page": "guide/monitoring/live-page",
