@@ -72,32 +72,6 @@ def test_contexts_reach_the_worker(engines, runs):
     assert second[1][0][0] == b"other"
 
 
-def test_each_run_of_a_part_has_the_contexts_of_its_requests(engines, runs):
-    def predict(batch):
-        if 3 in batch:
-            raise ValueError
-        return batch
-
-    engine = engines(predict, batch_size=4, policy="window", max_latency=9)
-    futures = [engine.submit([i], None, 0, None, b"%d" % i if i else None) for i in range(4)]
-    assert [future.exception(LONG) is None for future in futures] == [True, True, True, False]
-    for items, contexts, reason, _ in runs:
-        assert [context for context, *_ in contexts] == [b"%d" % item for item in items if item]
-        assert all(items[index] == int(context) for context, _, _, index in contexts)
-        assert reason == "full"
-    assert runs[0][0] == [0, 1, 2, 3]
-    assert [3] in [items for items, *_ in runs]
-
-
-def test_a_large_request_has_its_context_in_each_batch(engines, runs):
-    engine = engines(batch_size=4)
-    large = engine.submit(list(range(10)), None, 0, None, b"large")
-    assert large.result(LONG) == [*range(0, 20, 2)]
-    counts = [(context, count) for _, contexts, *_ in runs for context, count, *_ in contexts]
-    assert {context for context, _ in counts} == {b"large"}
-    assert sum(count for _, count in counts) == 10
-
-
 def test_timing_is_known_where_the_batch_was_made(engines, way):
     engine = engines()
     future = engine.submit([1, 2], None, 0)
@@ -112,17 +86,6 @@ def test_timing_is_known_where_the_batch_was_made(engines, way):
     empty = engine.submit([], None, 0)
     assert empty.result(LONG) == []
     assert empty._timing() is None
-
-
-def test_a_request_that_has_not_ended_or_was_never_taken_has_no_timing(held_remote, remote_gate):
-    remote = held_remote()
-    assert remote.first._timing() is None
-    queued = remote.submit([1])
-    assert queued.cancel()
-    assert queued._timing() is None
-    remote_gate.open()
-    assert remote.first.result(LONG) == [0]
-    assert remote.first._timing()[2:] == (1, "idle")
 
 
 def test_a_context_is_a_few_bytes(engines):
