@@ -2,7 +2,9 @@
 
 #include <Python.h>
 
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "bindings/batches/batch.h"
 #include "bindings/futures/engine_object.h"
@@ -35,6 +37,7 @@ class EngineBatch final : public BatchBase {
   bool keeps_outputs() const override { return engine_->copy_outputs; }
   bool complete(PyObject* outputs, DeferredWake* later) override;
   bool fail(PyObject* error) override;
+  void isolate_by(std::shared_ptr<const Isolation> isolation) override { isolation_ = std::move(isolation); }
   BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.ranges); }
   BatchBase* split(const BatchCut& cut) override;
   bool join(BatchBase& front) override;
@@ -48,6 +51,7 @@ class EngineBatch final : public BatchBase {
   EngineObject* const engine_;
   const std::thread::id thread_ = std::this_thread::get_id();
   Batch batch_;
+  std::shared_ptr<const Isolation> isolation_;  // of the whole batch
   EngineBatch* newer_ = nullptr;  // in the list of the engine
   EngineBatch* older_ = nullptr;
 };

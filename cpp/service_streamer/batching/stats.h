@@ -67,6 +67,7 @@ struct EventCounts {
   std::uint64_t rejected = 0;    // refused because the queue was full, or because of the target
   std::uint64_t dropped = 0;     // ended by close
   std::uint64_t isolated = 0;    // answered although the first run of the batch failed
+  std::uint64_t out_of_memory = 0;  // batches that had too little memory, and ran in parts
   std::uint64_t batches = 0;     // batches
   std::uint64_t items = 0;       // items in these batches
   std::uint64_t other_keys = 0;  // batches that were not full while only items with other keys were queued
@@ -118,6 +119,7 @@ struct EngineStats : Times<DurationSummary> {
   int workers = 0;
   int idle_workers = 0;
   std::size_t queued_items = 0;
+  double queued_weight = 0;  // 0 if it is not bounded
   int queued_requests = 0;
   int waiting_requests = 0;                      // in the waiting room, because the queue is full
   std::map<std::string, std::uint64_t> tenants;  // the most queued items of tenants with a name; at most kTenants
@@ -126,6 +128,9 @@ struct EngineStats : Times<DurationSummary> {
   std::size_t running_items = 0;
   int running_batches = 0;
   std::size_t batch_limit = 0;  // items; below batch_size if larger batches would miss the target
+  // By place, the most that a batch may hold so that it does not run out of memory, as learned: a weight if batches are
+  // weighed, else items. Places without a limit are left out.
+  std::map<std::uint64_t, double> memory_limits;
   Duration least_service{0};    // the expected time of a batch of one item; 0 without a target
   Counters counters;
   RecentStats last_10s;

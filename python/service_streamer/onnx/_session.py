@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._base.messages import missing_package, short, text_of, wrong_option
+from .._base.model_errors import is_out_of_memory
 from ..torch import ModelFileError
 
 CPU = "CPUExecutionProvider"
@@ -16,7 +17,6 @@ Provider = str | tuple[str, Mapping[str, Any]]
 SessionOptions = Mapping[str, Any] | Callable[[], Any]
 
 _SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
-_ABOUT_MEMORY = ("Failed to allocate memory", "bad_alloc", "out of memory")
 
 
 def check_installed() -> None:
@@ -139,7 +139,7 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, MemoryError) and any(w in str(error) for w in _ABOUT_MEMORY):
+        if not isinstance(error, MemoryError) and is_out_of_memory(error):
             raise MemoryError(str(error)) from error
         raise
 
