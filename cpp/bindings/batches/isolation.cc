@@ -7,8 +7,9 @@ namespace service_streamer::bindings {
 namespace py = pybind11;
 
 void make_isolation_type(PyObject* module) {
-  py::class_<Isolation, std::shared_ptr<Isolation>>(py::reinterpret_borrow<py::object>(module), "Isolation",
-                        "Chooses which requests of a batch that raised run next, to find the guilty ones.")
+  py::class_<Isolation, std::shared_ptr<Isolation>>(
+      py::reinterpret_borrow<py::object>(module), "Isolation",
+      "Chooses which requests of a batch that raised run next, to find the guilty ones.")
       .def(
           "over", [](Isolation& self) { return self.over(Clock::now()); },
           "Whether the search has ended: the requests that are left are to be postponed.")
@@ -21,7 +22,8 @@ void make_isolation_type(PyObject* module) {
             const MemoryLesson lesson = self.lesson();
             return py::make_tuple(lesson.failed, lesson.passed);
           },
-          "The items of the smallest part that had too little memory, and of the largest that ran; 0: nothing is known.")
+          "The items of the smallest part that had too little memory, and of the largest that ran; 0: nothing is "
+          "known.")
       .def_property_readonly("runs", &Isolation::runs, "How many groups were taken.");
 }
 

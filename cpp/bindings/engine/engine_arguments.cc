@@ -15,26 +15,38 @@ bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& ar
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, copy_outputs = 1;
   int overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",   "max_latency",
-                                "policy",       "ageing",
-                                "workers",      "max_queue",
-                                "overflow",     "output",
-                                "future_type",  "start",
-                                "start_timer",  "group",
-                                "forwards",     "max_weight",
-                                "padded",       "remote",
-                                "inline",       "model",
-                                "slo",          "buckets",
-                                "tenants",      "max_queue_per_tenant",
-                                "copy_outputs", "ended_early",
+  static const char* names[] = {"batch_size",
+                                "max_latency",
+                                "policy",
+                                "ageing",
+                                "workers",
+                                "max_queue",
+                                "overflow",
+                                "output",
+                                "future_type",
+                                "start",
+                                "start_timer",
+                                "group",
+                                "forwards",
+                                "max_weight",
+                                "padded",
+                                "remote",
+                                "inline",
+                                "model",
+                                "slo",
+                                "buckets",
+                                "tenants",
+                                "max_queue_per_tenant",
+                                "copy_outputs",
+                                "ended_early",
                                 "max_queue_weight",
                                 nullptr};
-  if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnpOd", const_cast<char**>(names), &batch_size, &max_latency, &policy,
-          &ageing, &workers, &max_queue, &overflow, &output, &PyType_Type, &arguments.future_type, &arguments.start,
-          &arguments.start_timer, &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
-          &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs, &arguments.ended_early,
-          &max_queue_weight)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnpOd", const_cast<char**>(names), &batch_size,
+                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
+                                   &PyType_Type, &arguments.future_type, &arguments.start, &arguments.start_timer,
+                                   &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
+                                   &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs,
+                                   &arguments.ended_early, &max_queue_weight)) {
     return false;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || arguments.future_type == nullptr ||

@@ -52,7 +52,7 @@ class EngineBatch final : public BatchBase {
   const std::thread::id thread_ = std::this_thread::get_id();
   Batch batch_;
   std::shared_ptr<const Isolation> isolation_;  // of the whole batch
-  EngineBatch* newer_ = nullptr;  // in the list of the engine
+  EngineBatch* newer_ = nullptr;                // in the list of the engine
   EngineBatch* older_ = nullptr;
 };
 

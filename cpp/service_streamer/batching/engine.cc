@@ -226,8 +226,7 @@ void Engine::stop_waiting(IdleWorker& worker) {
   wakes.run();
 }
 
-bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live,
-                 std::uint32_t place) {
+bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live, std::uint32_t place) {
   batch = {};
   try {
     batch.ranges.reserve(64);
@@ -259,8 +258,8 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const I
       } else if (batch.items >= batch_limit_) {
         batch.reason = CloseReason::kSlo;
       }
-      const bool by_memory = ceiling < most_without_ceiling() &&
-                             (limits.weighs() ? full : static_cast<double>(batch.items + 1) > ceiling);
+      const bool by_memory =
+          ceiling < most_without_ceiling() && (limits.weighs() ? full : static_cast<double>(batch.items + 1) > ceiling);
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
       if (by_memory) {
         batch.reason = CloseReason::kMemory;
@@ -577,7 +576,8 @@ EngineStats Engine::stats(TimePoint now) const {
     stats.batch_limit = batch_limit_;
     for (std::size_t place = 0; place < ceilings_.size(); ++place) {
       const double limit = ceilings_[place].limit();
-      if (limit != MemoryCeiling::kNone) stats.memory_limits[place] = queue_.limits().weighs() ? limit : std::floor(limit);
+      if (limit != MemoryCeiling::kNone)
+        stats.memory_limits[place] = queue_.limits().weighs() ? limit : std::floor(limit);
     }
     if (slo_) stats.least_service = slo_->least_service();
     stats.counters = counters_;

@@ -50,8 +50,8 @@ class Engine {
   enum class Admission { kQueued, kWaiting, kFull, kTenantFull, kWeightFull, kClosed };
 
   // Puts the request into the queue, and wakes a worker if a batch is now due. If there is no room, the request goes to
-  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant, kWeightFull: by that of the weight). A
-  // request that would miss the target is refused too (kFull). Never blocks.
+  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant,
+  // kWeightFull: by that of the weight). A request that would miss the target is refused too (kFull). Never blocks.
   //
   // With `later`, the calling thread soon wakes the worker, by later->run(): it first releases what the worker needs.
   Admission submit(Request& request, WorkerWake* later = nullptr) EXCLUDES(mutex_);

@@ -75,7 +75,9 @@ class Isolation {
   bool failed(std::size_t ranges, std::size_t items, bool out_of_memory);
 
   // An item that has too little memory alone may be the cause of all failures, so `passed` is 0 then.
-  MemoryLesson lesson() const { return {.failed = failed_items_, .passed = failed_alone_ || over_ ? 0 : passed_items_}; }
+  MemoryLesson lesson() const {
+    return {.failed = failed_items_, .passed = failed_alone_ || over_ ? 0 : passed_items_};
+  }
 
   // The number of runs since the failed run of the whole batch.
   std::size_t runs() const { return runs_; }
@@ -91,10 +93,10 @@ class Isolation {
 
   std::size_t runs_ = 0;
   std::size_t guilty_ = 0;
-  std::size_t suspects_;       // the first `suspects_` ranges contain a guilty request
-  std::size_t running_ = 0;    // whole ranges in the current run
-  std::size_t item_limit_;     // of a run, after one ran out of memory
-  bool passed_below_ = false;  // the last run passed with this limit
+  std::size_t suspects_;           // the first `suspects_` ranges contain a guilty request
+  std::size_t running_ = 0;        // whole ranges in the current run
+  std::size_t item_limit_;         // of a run, after one ran out of memory
+  bool passed_below_ = false;      // the last run passed with this limit
   std::size_t running_items_ = 0;  // in the current run
   std::size_t failed_items_ = 0;   // the fewest of a run of several that ran out of memory
   std::size_t passed_items_ = 0;   // the most of a run that passed after that

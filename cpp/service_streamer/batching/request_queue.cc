@@ -170,8 +170,8 @@ double RequestQueue::weight_before(const Request& request) const {
   const auto lane = lanes_.find(request.priority);
   if (lane == lanes_.end() || lane->second.tenants.items() == 0) return weight();
   const Tenants& tenants = lane->second.tenants;
-  const double share = static_cast<double>(tenants.items_before(request.tenant(), request.size)) /
-                       static_cast<double>(tenants.items());
+  const double share =
+      static_cast<double>(tenants.items_before(request.tenant(), request.size)) / static_cast<double>(tenants.items());
   return weight() - lane->second.weight * (1 - std::min(share, 1.0));
 }
 

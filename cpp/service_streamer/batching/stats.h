@@ -64,15 +64,15 @@ struct EventCounts {
   std::uint64_t failed = 0;  // the model raised an exception, or the worker was lost
   std::uint64_t cancelled = 0;
   std::uint64_t expired = 0;
-  std::uint64_t rejected = 0;    // refused because the queue was full, or because of the target
-  std::uint64_t dropped = 0;     // ended by close
-  std::uint64_t isolated = 0;    // answered although the first run of the batch failed
+  std::uint64_t rejected = 0;       // refused because the queue was full, or because of the target
+  std::uint64_t dropped = 0;        // ended by close
+  std::uint64_t isolated = 0;       // answered although the first run of the batch failed
   std::uint64_t out_of_memory = 0;  // batches that had too little memory, and ran in parts
-  std::uint64_t batches = 0;     // batches
-  std::uint64_t items = 0;       // items in these batches
-  std::uint64_t other_keys = 0;  // batches that were not full while only items with other keys were queued
-  double weight = 0;             // of these items; 0 if weights are not limited
-  double padded_weight = 0;      // the same with padding: for each batch, its items times the weight of the heaviest
+  std::uint64_t batches = 0;        // batches
+  std::uint64_t items = 0;          // items in these batches
+  std::uint64_t other_keys = 0;     // batches that were not full while only items with other keys were queued
+  double weight = 0;                // of these items; 0 if weights are not limited
+  double padded_weight = 0;         // the same with padding: for each batch, its items times the weight of the heaviest
   std::array<std::uint64_t, static_cast<std::size_t>(CloseReason::kDrain) + 1> close_reasons{};  // batches
 };
 
@@ -131,7 +131,7 @@ struct EngineStats : Times<DurationSummary> {
   // By place, the most that a batch may hold so that it does not run out of memory, as learned: a weight if batches are
   // weighed, else items. Places without a limit are left out.
   std::map<std::uint64_t, double> memory_limits;
-  Duration least_service{0};    // the expected time of a batch of one item; 0 without a target
+  Duration least_service{0};  // the expected time of a batch of one item; 0 without a target
   Counters counters;
   RecentStats last_10s;
   RecentStats last_minute;

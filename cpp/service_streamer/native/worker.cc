@@ -212,7 +212,8 @@ void Worker::recover(HeldBatch failed, bool others_in_flight) {
     failed.batch.dispatched = Clock::now();
     const BatchSize whole = failed.batch.whole;
     if (!failed.drop_ended()) return;
-    if (attempt(failed)) return engine_.learn(whole, {.failed = whole.items, .passed = whole.items / 2});  // two of half
+    if (attempt(failed))
+      return engine_.learn(whole, {.failed = whole.items, .passed = whole.items / 2});  // two of half
   }
   fail(std::move(failed));
 }

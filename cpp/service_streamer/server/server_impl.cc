@@ -74,13 +74,13 @@ void Server::Impl::set_workers(int workers) {
   worker_num_ = workers;
 }
 
-std::uint32_t Server::Impl::add_worker(FileDescriptor socket, pid_t pid, std::string setup,
-                                              std::uint32_t place) {
+std::uint32_t Server::Impl::add_worker(FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place) {
   const std::uint32_t id = 1 + last_worker_.fetch_add(1, std::memory_order_relaxed);
   {
     MutexLock lock(mutex_);
     if (stopping_) return id;  // the socket is closed, so the worker ends
-    new_workers_.push_back({.id = id, .socket = std::move(socket), .pid = pid, .setup = std::move(setup), .place = place});
+    new_workers_.push_back(
+        {.id = id, .socket = std::move(socket), .pid = pid, .setup = std::move(setup), .place = place});
   }
   wake();
   return id;

@@ -58,7 +58,9 @@ class Grouping:
         if max_queue_weight is not None:
             self.max_queue_weight = _weight("max_queue_weight", max_queue_weight)
             if not self.max_queue_weight > 0:
-                raise wrong_option(f"max_queue_weight must be more than 0, not {max_queue_weight!r}")
+                raise wrong_option(
+                    f"max_queue_weight must be more than 0, not {max_queue_weight!r}"
+                )
         self.max_weight = math.inf if max_weight is None else _weight("max_weight", max_weight)
         if not self.max_weight > 0:
             raise wrong_option(f"max_weight must be more than 0, not {max_weight!r}")

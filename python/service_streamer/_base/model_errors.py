@@ -122,7 +122,7 @@ def _is_same(copied: Any, original: Any) -> bool:
     return copied is original or (are_strings and copied == original)
 
 
-# Only the message tells that a RuntimeError of torch, CUDA or JAX, or an error of ONNX Runtime, is about memory.
+# Of torch, CUDA, JAX and ONNX Runtime only the message tells that an error is about memory.
 _ABOUT_MEMORY = (
     "out of memory",  # CUDA, c10, JAX
     "not enough memory",  # the CPU allocator of torch

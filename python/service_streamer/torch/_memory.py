@@ -9,6 +9,7 @@ from typing import Any
 
 from .._base.model_errors import is_out_of_memory
 
+
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
     """Raise MemoryError if torch raises a RuntimeError about too little memory."""

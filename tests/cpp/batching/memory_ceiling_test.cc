@@ -14,8 +14,8 @@ namespace {
 // A device of 1,000 units, of which another user takes and frees 300. Items of 10 to 100 units are queued without end. A
 // batch that fails runs again in halves.
 struct Device {
-  double most = 3'000;             // the weight of a batch without a ceiling
-  std::vector<int> changes = {};   // the batches before which the other user takes its units, frees them, and so on
+  double most = 3'000;            // the weight of a batch without a ceiling
+  std::vector<int> changes = {};  // the batches before which the other user takes its units, frees them, and so on
   std::uint64_t seed = 1;
 
   int failed = 0;       // batches

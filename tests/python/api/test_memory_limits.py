@@ -19,6 +19,7 @@ class RuntimeException(Exception):
 
 RuntimeException.__module__ = "onnxruntime.capi.onnxruntime_pybind11_state"
 
+
 def weight_of(item):
     return 0 if item == "first" else item  # "first" holds the worker
 

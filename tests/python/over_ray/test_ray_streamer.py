@@ -7,7 +7,15 @@ import threading
 import numpy
 import pytest
 from model_errors import CONTROL, OWN_INIT, picture, raise_named
-from ray_models import Broken, HeldBy, Unloadable, Unpicklable, Various, double_slowly, room_for_four
+from ray_models import (
+    Broken,
+    HeldBy,
+    Unloadable,
+    Unpicklable,
+    Various,
+    double_slowly,
+    room_for_four,
+)
 from waits import LONG, eventually
 
 from service_streamer import (
@@ -179,9 +187,7 @@ def test_batches_that_do_not_fit_into_the_memory_are_rare(ray_streamers):
 
 
 def test_a_queue_of_the_owner_that_is_too_heavy_refuses(ray_streamers, tmp_path):
-    streamer = ray_streamers(
-        HeldBy(tmp_path), 1, weight=len, max_queue_weight=8, overflow="reject"
-    )
+    streamer = ray_streamers(HeldBy(tmp_path), 1, weight=len, max_queue_weight=8, overflow="reject")
     held = streamer.submit(["hold"])
     eventually((tmp_path / "holds").exists)
     future = streamer.submit(["12345"])
