@@ -6,6 +6,7 @@
 #include "bindings/batches/isolation.h"
 #include "bindings/batches/own_outputs.h"
 #include "bindings/python/contexts.h"
+#include "bindings/python/errors.h"
 #include "bindings/python/methods.h"
 
 namespace service_streamer::bindings {
@@ -49,11 +50,15 @@ PyObject* batch_fail(PyObject* self, PyObject* error) {
 }
 
 PyObject* batch_isolate(PyObject* self, PyObject* budget) {
-  const BatchBase& batch = batch_of(self);
+  BatchBase& batch = batch_of(self);
   const double multiple = PyFloat_AsDouble(budget);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  return make_isolation(
-      {.requests = batch.ranges(), .items = batch.size(), .begin = batch.begun(), .end = Clock::now()}, multiple);
+  std::shared_ptr<Isolation> isolation;
+  const Isolation::FirstRun first{
+      .requests = batch.ranges(), .items = batch.size(), .begin = batch.begun(), .end = Clock::now()};
+  if (attempt([&] { isolation = std::make_shared<Isolation>(first, multiple); }).raise()) return nullptr;
+  batch.isolate_by(isolation);
+  return make_isolation(isolation);
 }
 
 PyObject* batch_take(PyObject* self, PyObject* chooser) {

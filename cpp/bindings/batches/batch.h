@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ class BatchBase {
 
   // For a batch that raised. split() and join() leave the items to the caller; the others drop the items with their
   // ranges, and answer the batch if nothing is left.
+  // isolate_by() comes first. When the last part is answered, the engine hears what the runs have shown.
+  virtual void isolate_by(std::shared_ptr<const Isolation> isolation) = 0;
   virtual BatchCut next(Isolation& isolation) const = 0;
   virtual BatchBase* split(const BatchCut& cut) = 0;  // the front, a new batch
   virtual bool join(BatchBase& front) = 0;            // of the same class; empty then

@@ -11,28 +11,42 @@ namespace service_streamer::bindings {
 bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& arguments) {
   PyObject* tenants = Py_None;
   Py_ssize_t batch_size = 0, max_queue = 0, max_queue_per_tenant = 0;
-  double max_latency = -1, ageing = 0, max_weight = 0, slo = 0;
+  double max_latency = -1, ageing = 0, max_weight = 0, max_queue_weight = 0, slo = 0;
   const char *policy = nullptr, *overflow = nullptr, *output = nullptr;
   int workers = 0, forwards = 0, padded = 0, buckets = 0, remote = 0, inline_items = 0, copy_outputs = 1;
   int overflow_kind, output_kind;
-  static const char* names[] = {"batch_size",   "max_latency",
-                                "policy",       "ageing",
-                                "workers",      "max_queue",
-                                "overflow",     "output",
-                                "future_type",  "start",
-                                "start_timer",  "group",
-                                "forwards",     "max_weight",
-                                "padded",       "remote",
-                                "inline",       "model",
-                                "slo",          "buckets",
-                                "tenants",      "max_queue_per_tenant",
-                                "copy_outputs", "ended_early",
+  static const char* names[] = {"batch_size",
+                                "max_latency",
+                                "policy",
+                                "ageing",
+                                "workers",
+                                "max_queue",
+                                "overflow",
+                                "output",
+                                "future_type",
+                                "start",
+                                "start_timer",
+                                "group",
+                                "forwards",
+                                "max_weight",
+                                "padded",
+                                "remote",
+                                "inline",
+                                "model",
+                                "slo",
+                                "buckets",
+                                "tenants",
+                                "max_queue_per_tenant",
+                                "copy_outputs",
+                                "ended_early",
+                                "max_queue_weight",
                                 nullptr};
-  if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnpO", const_cast<char**>(names), &batch_size, &max_latency, &policy,
-          &ageing, &workers, &max_queue, &overflow, &output, &PyType_Type, &arguments.future_type, &arguments.start,
-          &arguments.start_timer, &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
-          &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs, &arguments.ended_early)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$ndsdinssO!OOOpdpppOdiOnpOd", const_cast<char**>(names), &batch_size,
+                                   &max_latency, &policy, &ageing, &workers, &max_queue, &overflow, &output,
+                                   &PyType_Type, &arguments.future_type, &arguments.start, &arguments.start_timer,
+                                   &arguments.group, &forwards, &max_weight, &padded, &remote, &inline_items,
+                                   &arguments.model, &slo, &buckets, &tenants, &max_queue_per_tenant, &copy_outputs,
+                                   &arguments.ended_early, &max_queue_weight)) {
     return false;
   }
   if (policy == nullptr || overflow == nullptr || output == nullptr || arguments.future_type == nullptr ||
@@ -53,6 +67,7 @@ bool engine_arguments_from(PyObject* args, PyObject* kwargs, EngineArguments& ar
   if (ageing > 0) options.ageing = duration_from(ageing);
   options.ignores_traits = forwards != 0;
   if (max_weight > 0) options.max_weight = max_weight;
+  if (max_queue_weight > 0) options.max_queue_weight = max_queue_weight;
   options.padded = padded != 0;
   options.buckets = static_cast<std::size_t>(buckets);
   options.workers = workers;

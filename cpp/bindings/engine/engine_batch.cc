@@ -93,6 +93,7 @@ bool EngineBatch::ended(std::size_t range) const {
 void EngineBatch::end(Outcome outcome, DeferredWake* later) {
   EndedRequests ended;
   ReleasedRequests released;
+  if (isolation_ != nullptr) engine_->engine->learn(batch_.whole, isolation_->lesson());
   engine_->engine->complete(batch_, outcome, ended, released);
   for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
     FutureObject* future = future_of(*request);

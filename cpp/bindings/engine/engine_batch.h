@@ -2,6 +2,9 @@
 
 #include <Python.h>
 
+#include <memory>
+#include <utility>
+
 #include "bindings/batches/batch.h"
 #include "bindings/futures/engine_object.h"
 #include "service_streamer/batching/batch.h"
@@ -36,6 +39,7 @@ class EngineBatch final : public BatchBase {
   bool keeps_outputs() const override { return engine_->copy_outputs; }
   bool complete(PyObject* outputs, DeferredWake* later) override;
   bool fail(PyObject* error) override;
+  void isolate_by(std::shared_ptr<const Isolation> isolation) override { isolation_ = std::move(isolation); }
   BatchCut next(Isolation& isolation) const override { return isolation.next(batch_.ranges); }
   BatchBase* split(const BatchCut& cut) override;
   bool join(BatchBase& front) override;
@@ -49,7 +53,8 @@ class EngineBatch final : public BatchBase {
   EngineObject* const engine_;
   const unsigned long thread_ = PyThread_get_thread_ident();
   Batch batch_;
-  EngineBatch* newer_ = nullptr;  // in the list of the engine
+  std::shared_ptr<const Isolation> isolation_;  // of the whole batch
+  EngineBatch* newer_ = nullptr;                // in the list of the engine
   EngineBatch* older_ = nullptr;
 };
 

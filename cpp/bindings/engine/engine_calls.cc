@@ -1,5 +1,7 @@
 // The methods of an engine for its callers: predict and submit.
 
+#include <array>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -137,6 +139,14 @@ void drop(FutureObject* future) {
   future->call != nullptr ? future->call->unref() : Py_DECREF(reinterpret_cast<PyObject*>(future));
 }
 
+// PyUnicode_FromFormat has no floats.
+PyObject* weight_message(double weight, double most) {
+  std::array<char, 160> text;
+  std::snprintf(text.data(), text.size(), "the queue has no room for a weight of %g more (max_queue_weight=%g)", weight,
+                most);
+  return PyUnicode_FromString(text.data());
+}
+
 void raise_full(EngineObject* self, const Request& request, Engine::Admission admission) {
   const double seconds = self->engine->retry_after(request);
   const EngineOptions options = self->engine->options();
@@ -144,6 +154,8 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
   if (admission == Engine::Admission::kFull) {
     message = PyUnicode_FromFormat("the queue has no room for %s (max_queue=%zu)",
                                    items_text(request.size, "more ").text, options.max_queue);
+  } else if (admission == Engine::Admission::kWeightFull) {
+    message = weight_message(request.queued_weight, options.max_queue_weight);
   } else {
     const std::string name(request.tenant());
     message = PyUnicode_FromFormat("the queue has no room for %s of tenant '%s' (max_queue_per_tenant=%zu)",
@@ -196,6 +208,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
       break;
     case Engine::Admission::kFull:
     case Engine::Admission::kTenantFull:
+    case Engine::Admission::kWeightFull:
       if (future->request->retry_after > 0) {
         EndedRequests hopeless;
         self->engine->end_hopeless(hopeless);

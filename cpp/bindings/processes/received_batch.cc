@@ -183,6 +183,7 @@ bool ReceivedBatch::postpone(const ItemRange& range) {
 
 void ReceivedBatch::make_reply(const ipc::Payload& payload, ipc::ReplyMessage& reply) const {
   reply.isolated = isolated;
+  if (isolation != nullptr) reply.memory = isolation->lesson();
   reply.out_of_memory = message.dropped_bytes > 0;
   reply.decode = decode_;
   reply.predict = predict_;

@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "bindings/pickling/codec.h"
 #include "bindings/processes/worker_link.h"
 #include "service_streamer/base/clock.h"
+#include "service_streamer/batching/isolation.h"
 #include "service_streamer/wire/message.h"
 
 namespace service_streamer::bindings {
@@ -34,6 +36,7 @@ class ReceivedBatch {
 
   std::uint32_t references = 1;  // WorkerBatches
   bool isolated = false;
+  std::shared_ptr<const Isolation> isolation;  // of the whole batch
 
   bool from_this_process() const;
   bool output_batch() const { return link_->output_batch; }

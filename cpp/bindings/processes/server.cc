@@ -80,12 +80,13 @@ PyObject* server_add_worker(PyObject* self, PyObject* args) {
   int socket;
   int pid;
   PyObject* setup;
-  if (server == nullptr || !PyArg_ParseTuple(args, "iiS", &socket, &pid, &setup)) return nullptr;
+  unsigned int place = 0;
+  if (server == nullptr || !PyArg_ParseTuple(args, "iiS|I", &socket, &pid, &setup, &place)) return nullptr;
   std::uint32_t id = 0;
   const CaughtError failure = attempt([&] {
     FileDescriptor descriptor(socket);
     std::string text(PyBytes_AS_STRING(setup), static_cast<std::size_t>(PyBytes_GET_SIZE(setup)));
-    id = server->add_worker(std::move(descriptor), pid, std::move(text));
+    id = server->add_worker(std::move(descriptor), pid, std::move(text), place);
   });
   return failure.raise() ? nullptr : PyLong_FromUnsignedLong(id);
 }
@@ -219,8 +220,9 @@ PyMethodDef methods[] = {
      "set_workers($self, number, /)\n--\n\n"
      "Changes the number of worker processes that the engine counts on."},
     {"add_worker", server_add_worker, METH_VARARGS,
-     "add_worker($self, socket, pid, setup, /)\n--\n\n"
-     "Takes over the socket of a worker process and sends `setup` to it; returns the number of the worker."},
+     "add_worker($self, socket, pid, setup, place=0, /)\n--\n\n"
+     "Takes over the socket of a worker process and sends `setup` to it; returns the number of the worker. `place`: "
+     "the same for a worker that replaces another one."},
     {"retire_worker", server_retire_worker, METH_O,
      "retire_worker($self, worker, /)\n--\n\n"
      "Sends it no more batches; an event confirms that. Its connection is closed once it has answered what it has."},

@@ -2,6 +2,8 @@
 
 #include <Python.h>
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "bindings/batches/batch.h"
@@ -34,6 +36,7 @@ class WorkerBatch final : public BatchBase {
   bool keeps_outputs() const override;
   bool complete(PyObject* outputs, DeferredWake* later) override;
   bool fail(PyObject* error) override;
+  void isolate_by(std::shared_ptr<const Isolation> isolation) override { received_->isolation = std::move(isolation); }
   BatchCut next(Isolation& isolation) const override { return isolation.next(ranges_); }
   BatchBase* split(const BatchCut& cut) override;
   bool join(BatchBase& front) override;

@@ -26,6 +26,13 @@ inline bool follows(const RequestRange& first, const RequestRange& second) {
   return first.request == second.request && first.begin + first.count == second.begin;
 }
 
+// What a batch was when it was cut. It stays the same if the batch is split.
+struct BatchSize {
+  std::uint32_t place = 0;  // of its worker
+  std::size_t items = 0;
+  double load = 0;  // its weight, if batches are weighed; else `items`
+};
+
 // What one call of the model works on: ranges of requests, in the order of the items. Engine::cut fills it, and
 // Engine::complete takes it back. In between only its worker uses it, and all requests in it stay valid.
 struct Batch {
@@ -35,6 +42,7 @@ struct Batch {
   int finishing = 0;     // requests whose last item is in this batch
   CloseReason reason = CloseReason::kIdle;
   TimePoint dispatched;   // when it was cut; the service time counts from here
+  BatchSize whole;        // before it was split
   double padded = 0;      // its items times the weight of the heaviest; 0 if weights do not count
   Duration age{0};        // of its oldest request, when the batch was cut
   bool rerun = false;     // part of a failed batch, run again to find the guilty requests

@@ -18,6 +18,15 @@ struct BatchLimits {
   bool padded = false;
   bool counts_weight = false;  // also if it is not limited
 
+  // Takes over a limit of the weight if batches are weighed, else of the items.
+  void lower(double limit) {
+    if (weighs()) {
+      weight = std::min(weight, limit);
+    } else if (limit < static_cast<double>(items)) {
+      items = std::max<std::size_t>(1, static_cast<std::size_t>(limit));
+    }
+  }
+
   bool weighs() const { return counts_weight || weight != std::numeric_limits<double>::infinity(); }
 };
 
@@ -76,6 +85,8 @@ class BatchLoad {
   double sum() const { return held_.sum; }
   double padded() const { return held_.padded(); }
   double weight() const { return limits_.padded ? padded() : sum(); }
+  // What MemoryCeiling compares.
+  double size() const { return limits_.weighs() ? weight() : static_cast<double>(held_.items); }
 
  private:
   const BatchLimits limits_;

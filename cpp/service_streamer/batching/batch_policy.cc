@@ -66,6 +66,8 @@ const char* to_string(CloseReason reason) {
       return "share";
     case CloseReason::kPriority:
       return "priority";
+    case CloseReason::kMemory:
+      return "memory";
     case CloseReason::kSlo:
       return "slo";
     case CloseReason::kDrain:

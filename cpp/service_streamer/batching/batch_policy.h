@@ -25,7 +25,7 @@ namespace service_streamer {
 
 enum class PolicyKind { kAdaptive, kGreedy, kWindow };
 
-// Why a batch went. The last four reasons come from the engine, the others from the policy.
+// Why a batch went. The last five reasons come from the engine, the others from the policy.
 enum class CloseReason {
   kFull,        // it has batch_size items
   kIdle,        // a worker was idle, and it was not worth waiting for more items
@@ -35,6 +35,7 @@ enum class CloseReason {
   kWindow,      // the window of kWindow has ended
   kShare,       // the worker took only its share of the queue
   kPriority,    // a request of a priority above 0 was queued
+  kMemory,      // a larger batch ran out of memory before
   kSlo,         // a larger or later batch would miss the target of the engine
   kDrain,       // the engine is closed
 };

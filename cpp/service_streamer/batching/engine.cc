@@ -4,9 +4,11 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -50,6 +52,7 @@ Request* next_joining(const RequestQueue& queue, std::uint64_t& key, const Bucke
 Engine::Engine(const EngineOptions& options, TenantShares tenants)
     : id_(random_id()),
       tenants_(std::move(tenants)),
+      bounds_weight_(options.max_queue_weight != std::numeric_limits<double>::infinity()),
       options_(options.validated()),
       policy_(options_.policy_options()),
       batch_limit_(options_.batch_size),
@@ -71,6 +74,7 @@ Engine::Admission Engine::submit_accepted(Request& request) {
 
 bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& ended) {
   Wakes wakes;
+  for (Request* request : requests) weigh(*request);
   wakes.others.reserve(2 * requests.size());  // for each a worker and the thread that watches deadlines
   {
     MutexLock lock(mutex_);
@@ -231,7 +235,7 @@ void Engine::wake_idle() {
   wakes.run();
 }
 
-bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live) {
+bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live, std::uint32_t place) {
   batch = {};
   try {
     batch.ranges.reserve(64);
@@ -250,9 +254,12 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const I
     if (first != nullptr && !has_room(live, *first)) first = nullptr;
     BatchLimits limits = options_.queue_options().limits;
     if (first != nullptr) limits.items = share_of(*first, idle_workers);
+    const double ceiling = ceilings_[place].limit();
+    limits.lower(ceiling);
     const bool full = fill(batch, {.first = first, .limits = limits}, now, ended, wakes);
     if (batch.items > 0) {
       batch.dispatched = now;
+      batch.whole.place = place;
       batch.rerun = batch.ranges.front().request->alone;
       batch.reason = reason;
       if (full || batch.items == options_.batch_size) {
@@ -260,8 +267,12 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const I
       } else if (batch.items >= batch_limit_) {
         batch.reason = CloseReason::kSlo;
       }
+      const bool by_memory =
+          ceiling < most_without_ceiling() && (limits.weighs() ? full : static_cast<double>(batch.items + 1) > ceiling);
       const bool from_policy = reason != CloseReason::kDrain && reason != CloseReason::kPriority;
-      if (!full && from_policy && limits.items < batch_limit_ && alike_left(batch)) {
+      if (by_memory) {
+        batch.reason = CloseReason::kMemory;
+      } else if (!full && from_policy && limits.items < batch_limit_ && alike_left(batch)) {
         batch.reason = CloseReason::kShare;
       }
       for (const RequestRange& range : batch.ranges) {
@@ -290,6 +301,25 @@ bool Engine::cut(Batch& batch, CloseReason reason, EndedRequests& ended, const I
   return batch.items > 0;
 }
 
+void Engine::add_place(std::uint32_t place) {
+  MutexLock lock(mutex_);
+  if (place < ceilings_.size()) return;
+  ceilings_.resize(place + 1);
+  apply_options();
+}
+
+void Engine::learn(const BatchSize& whole, const MemoryLesson& lesson) {
+  if (lesson.failed == 0) return;
+  MutexLock lock(mutex_);
+  before_event(Clock::now());
+  ++counters_.out_of_memory;
+  if (lesson.passed == 0) return;
+  const double load_of_item = whole.load / static_cast<double>(whole.items);  // parts are counted in items
+  ceilings_[whole.place].failed(load_of_item * static_cast<double>(lesson.failed),
+                                load_of_item * static_cast<double>(lesson.passed));
+  apply_options();
+}
+
 void Engine::decline() {
   Wakes wakes;
   {
@@ -310,6 +340,7 @@ void Engine::complete(Batch& batch, Outcome outcome, EndedRequests& ended, Relea
     running_items_ -= batch.items;
     if (recorder_.recording()) [[unlikely]]
       recorder_.log_completed(batch, outcome, now, mutex_);
+    note_memory(batch, outcome);
     const std::uint64_t answered_before = counters_.completed;
     for (const RequestRange& range : batch.ranges) {
       if (range.postponed) {
@@ -538,6 +569,7 @@ EngineStats Engine::stats(TimePoint now) const {
     stats.workers = options_.workers;
     stats.idle_workers = static_cast<int>(idle_.size());
     stats.queued_items = queue_.items() + queue_.alone_items();
+    stats.queued_weight = queue_.weight();
     stats.queued_requests = queue_.requests() + queue_.alone_requests();
     stats.waiting_requests = queue_.waiting();
     stats.tenants = queue_.largest_tenants(EngineStats::kTenants);
@@ -551,6 +583,11 @@ EngineStats Engine::stats(TimePoint now) const {
     stats.running_items = running_items_;
     stats.running_batches = running_batches_;
     stats.batch_limit = batch_limit_;
+    for (std::size_t place = 0; place < ceilings_.size(); ++place) {
+      const double limit = ceilings_[place].limit();
+      if (limit != MemoryCeiling::kNone)
+        stats.memory_limits[place] = queue_.limits().weighs() ? limit : std::floor(limit);
+    }
     if (slo_) stats.least_service = slo_->least_service();
     stats.counters = counters_;
   }
@@ -582,7 +619,8 @@ void Engine::replied(const Request& request, TimePoint now) {
 double Engine::retry_after(const Request& refused) const {
   MutexLock lock(mutex_);
   if (policy_.mean_service() == Duration::zero()) return seconds(options_.max_latency);
-  const double batches = static_cast<double>(queue_.items_before(refused)) / std::max(policy_.mean_batch_size(), 1.0);
+  double batches = static_cast<double>(queue_.items_before(refused)) / std::max(policy_.mean_batch_size(), 1.0);
+  if (mean_weight_ > 0) batches = std::max(batches, queue_.weight_before(refused) / mean_weight_);
   return batches * seconds(policy_.mean_service()) / options_.workers;
 }
 
@@ -591,6 +629,7 @@ double Engine::retry_after(const Request& refused) const {
 Engine::Admission Engine::accept(Request& request, bool may_wait, WorkerWake* later) {
   Wakes wakes;
   Admission admission;
+  weigh(request);
   {
     MutexLock lock(mutex_);
     if (closed()) return Admission::kClosed;
@@ -600,6 +639,11 @@ Engine::Admission Engine::accept(Request& request, bool may_wait, WorkerWake* la
   }
   wakes.run();  // without the mutex, for which the woken threads would wait otherwise
   return admission;
+}
+
+// Before the mutex is taken: it looks at every item.
+void Engine::weigh(Request& request) const {
+  if (bounds_weight_) request.queued_weight = request.weight_of(0, request.size);
 }
 
 Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
@@ -620,7 +664,8 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
     admission = Admission::kWaiting;
   } else {
     count(request, Outcome::kRefused);
-    return queue_.tenant_has_room(request) ? Admission::kFull : Admission::kTenantFull;
+    if (!queue_.tenant_has_room(request)) return Admission::kTenantFull;
+    return queue_.weight_has_room(request) ? Admission::kFull : Admission::kWeightFull;
   }
   live_.push_back(request);
   counters_.peak_requests = std::max(counters_.peak_requests, live_count_.fetch_add(1, std::memory_order_relaxed) + 1);
@@ -870,10 +915,13 @@ bool Engine::fill(Batch& batch, const Fill& how, TimePoint now, EndedRequests& e
     if (next == nullptr) next = next_joining(queue_, key, plan);
   }
   if (batch.items > 0 && !batch.ranges.front().request->alone) {
+    constexpr double kNewest = 1.0 / 8;
+    mean_weight_ += (mean_weight_ > 0 ? kNewest : 1) * (load.sum() - mean_weight_);
     counters_.weight += load.sum();
     counters_.padded_weight += options_.buckets > 0 ? load.padded() : load.weight();
     batch.padded = load.padded();
   }
+  batch.whole = {.items = batch.items, .load = load.size()};
   // If items stay and another worker is idle, ready_ stays too: these items have been waiting since then.
   if (queue_.requests() == 0 || idle_.empty()) ready_ = TimePoint::max();
   return too_heavy;
@@ -894,6 +942,25 @@ void Engine::note_completed(const Batch& batch, TimePoint now) {
     buckets_.completed(now, batch.dispatched, running_batches_ > options_.workers, batch.padded);
   }
   if (slo_) learn_target(*slo_, batch, now);
+}
+
+// A batch that was as large as the memory of its worker allows, and ran at once.
+void Engine::note_memory(const Batch& batch, Outcome outcome) {
+  if (batch.reason != CloseReason::kMemory || batch.rerun || batch.isolated || outcome != Outcome::kAnswered) return;
+  if (std::ranges::any_of(batch.ranges, &RequestRange::failed)) return;
+  MemoryCeiling& ceiling = ceilings_[batch.whole.place];
+  const double before = ceiling.limit();
+  ceiling.passed(batch.whole.load, most_without_ceiling(), queue_.limits().weighs() ? 0 : 1);
+  if (ceiling.limit() != before) apply_options();
+}
+
+double Engine::most_without_ceiling() const {
+  return queue_.limits().weighs() ? options_.max_weight : static_cast<double>(options_.batch_size);
+}
+
+// Of the places: a batch that is larger fits nowhere.
+double Engine::highest_ceiling() const {
+  return std::ranges::max_element(ceilings_, {}, &MemoryCeiling::limit)->limit();
 }
 
 void Engine::put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
@@ -979,11 +1046,13 @@ void Engine::apply_target() {
   }
 }
 
-// Called when the options or the limit of SloPolicy have changed.
+// Called when the options, the limit of SloPolicy or a ceiling have changed.
 void Engine::apply_options() {
-  const std::size_t before = batch_limit_;
-  batch_limit_ = slo_ ? slo_->batch_limit() : options_.batch_size;
-  if (batch_limit_ != before) queue_.set_batch_size(batch_limit_);
+  BatchLimits limits = options_.queue_options().limits;
+  limits.items = slo_ ? slo_->batch_limit() : options_.batch_size;
+  limits.lower(highest_ceiling());
+  batch_limit_ = limits.items;
+  queue_.set_limits(limits);
   BatchPolicy::Options limited = options_.policy_options();
   limited.batch_size = batch_limit_;
   policy_.configure(limited);

@@ -18,6 +18,8 @@
 #include "service_streamer/batching/bucket_policy.h"
 #include "service_streamer/batching/deadline_timer.h"
 #include "service_streamer/batching/idle_worker.h"
+#include "service_streamer/batching/isolation.h"
+#include "service_streamer/batching/memory_ceiling.h"
 #include "service_streamer/batching/options.h"
 #include "service_streamer/batching/recent_stats.h"
 #include "service_streamer/batching/recorder.h"
@@ -45,11 +47,11 @@ class Engine {
   explicit Engine(const EngineOptions& options, TenantShares tenants = {});
 
   // --- callers ---
-  enum class Admission { kQueued, kWaiting, kFull, kTenantFull, kClosed };
+  enum class Admission { kQueued, kWaiting, kFull, kTenantFull, kWeightFull, kClosed };
 
   // Puts the request into the queue, and wakes a worker if a batch is now due. If there is no room, the request goes to
-  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant). A
-  // request that would miss the target is refused too (kFull). Never blocks.
+  // the waiting room (kWaiting), or with Overflow::kReject is refused (kTenantFull: by the bound of its tenant,
+  // kWeightFull: by that of the weight). A request that would miss the target is refused too (kFull). Never blocks.
   //
   // With `later`, the calling thread soon wakes the worker, by later->run(): it first releases what the worker needs.
   Admission submit(Request& request, WorkerWake* later = nullptr) EXCLUDES(mutex_);
@@ -111,10 +113,19 @@ class Engine {
   // Makes each thread in wait_for_batch() look at WaitEnd::rung again.
   void wake_idle() EXCLUDES(mutex_);
 
-  // Fills `batch` with the items that are queued now, up to the limit of the policy. Ends requests whose deadline has
+  // Fills `batch` with the items that are queued now, up to the limit of the policy, and of the memory of the worker at
+  // this place. Ends requests whose deadline has
   // passed. Returns false if no item is left, because other workers took them, or they were cancelled or expired; or
   // if there is no room for the request that goes first now.
-  bool cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live = {}) EXCLUDES(mutex_);
+  bool cut(Batch& batch, CloseReason reason, EndedRequests& ended, const ItemWeights& live = {},
+           std::uint32_t place = 0) EXCLUDES(mutex_);
+
+  // There are workers at this place and those below. Each place has its own memory, and place 0 always exists. Throws
+  // std::bad_alloc.
+  void add_place(std::uint32_t place) EXCLUDES(mutex_);
+
+  // Tells what the runs of a batch that was isolated have shown about the memory of its worker.
+  void learn(const BatchSize& whole, const MemoryLesson& lesson) EXCLUDES(mutex_);
 
   // Called instead of cut(): gives up the reservation, and the items stay for another worker.
   void decline() EXCLUDES(mutex_);
@@ -209,6 +220,7 @@ class Engine {
 
   // Admission.
   Admission accept(Request& request, bool may_wait, WorkerWake* later) EXCLUDES(mutex_);
+  void weigh(Request& request) const;
   Admission admit(Request& request, bool may_wait, Wakes& wakes) REQUIRES(mutex_);
 
   // When a batch is due, and for which worker.
@@ -241,6 +253,9 @@ class Engine {
 
   // Batches that are back.
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
+  void note_memory(const Batch& batch, Outcome outcome) REQUIRES(mutex_);
+  double most_without_ceiling() const REQUIRES(mutex_);
+  double highest_ceiling() const REQUIRES(mutex_);
   void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
@@ -273,6 +288,7 @@ class Engine {
   const std::string id_;
   const TimePoint created_ = Clock::now();
   const TenantShares tenants_;
+  const bool bounds_weight_;  // of the queue
 
   // Own synchronisation.
   std::atomic<bool> closed_{false};                       // written under mutex_
@@ -285,7 +301,8 @@ class Engine {
   BatchPolicy policy_ GUARDED_BY(mutex_);
   std::optional<SloPolicy> slo_ GUARDED_BY(mutex_);  // if there is a target
   BucketPolicy buckets_ GUARDED_BY(mutex_);
-  std::size_t batch_limit_ GUARDED_BY(mutex_);  // batch_size, or less because of the target
+  std::size_t batch_limit_ GUARDED_BY(mutex_);  // batch_size, or less because of the target or of the memory
+  std::vector<MemoryCeiling> ceilings_ GUARDED_BY(mutex_){1};  // by place
   RequestQueue queue_ GUARDED_BY(mutex_);
   LiveList live_ GUARDED_BY(mutex_);                       // all accepted requests that have not ended
   std::atomic<std::uint64_t> live_count_{0};               // written under mutex_
@@ -298,6 +315,7 @@ class Engine {
   std::size_t running_items_ GUARDED_BY(mutex_) = 0;
   std::int64_t least_due_priority_ GUARDED_BY(mutex_) = kAnyPriority;
   std::vector<Waiter*> drain_waiters_ GUARDED_BY(mutex_);
+  double mean_weight_ GUARDED_BY(mutex_) = 0;  // of the last batches, if weights count
   Counters counters_ GUARDED_BY(mutex_);
   std::map<std::string, EventCounts, std::less<>> tenant_counts_ GUARDED_BY(mutex_);  // its keys are constant
   StatsHistory history_ GUARDED_BY(mutex_){created_};

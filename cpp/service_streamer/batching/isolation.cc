@@ -54,12 +54,15 @@ std::size_t Isolation::group(std::size_t ranges) const {
 
 void Isolation::passed() {
   suspects_ -= std::min(suspects_, running_);
+  if (failed_items_ > 0) passed_items_ = std::max(passed_items_, running_items_);
   if (item_limit_ == kNoLimit) return;
   if (passed_below_) item_limit_ = item_limit_ > kNoLimit / 2 ? kNoLimit : 2 * item_limit_;
   passed_below_ = !passed_below_;
 }
 
 bool Isolation::failed(std::size_t ranges, std::size_t items, bool out_of_memory) {
+  if (out_of_memory && items > 1) failed_items_ = std::min(failed_items_ > 0 ? failed_items_ : items, items);
+  if (out_of_memory && items == 1) failed_alone_ = true;
   if (out_of_memory && items > 1 && !over_) {
     item_limit_ = items / 2;
     passed_below_ = false;

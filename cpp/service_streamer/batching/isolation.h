@@ -8,6 +8,12 @@
 
 namespace service_streamer {
 
+// What the runs of a batch have shown about the memory, in items. 0: nothing.
+struct MemoryLesson {
+  std::size_t failed = 0;  // of the smallest part that had too little memory although it has several items
+  std::size_t passed = 0;  // of the largest part that ran, if all ran in parts
+};
+
 // Finds the guilty requests of a batch whose run failed. It chooses which requests run next, and the worker runs
 // them. It has no lock, clock or thread, and belongs to one worker. No call blocks or throws.
 //
@@ -58,6 +64,7 @@ class Isolation {
     }
     if (cut.items == 0) cut.items = cut.inside = static_cast<std::uint32_t>(item_limit_);
     running_ = cut.ranges;
+    running_items_ = cut.items;
     return cut;
   }
 
@@ -66,6 +73,11 @@ class Isolation {
   // The run that next() chose has failed; `ranges` and `items` are its size, without requests that ended before it
   // began. Returns true if the error belongs to the only request of the run.
   bool failed(std::size_t ranges, std::size_t items, bool out_of_memory);
+
+  // An item that has too little memory alone may be the cause of all failures, so `passed` is 0 then.
+  MemoryLesson lesson() const {
+    return {.failed = failed_items_, .passed = failed_alone_ || over_ ? 0 : passed_items_};
+  }
 
   // The number of runs since the failed run of the whole batch.
   std::size_t runs() const { return runs_; }
@@ -81,10 +93,14 @@ class Isolation {
 
   std::size_t runs_ = 0;
   std::size_t guilty_ = 0;
-  std::size_t suspects_;       // the first `suspects_` ranges contain a guilty request
-  std::size_t running_ = 0;    // whole ranges in the current run
-  std::size_t item_limit_;     // of a run, after one ran out of memory
-  bool passed_below_ = false;  // the last run passed with this limit
+  std::size_t suspects_;           // the first `suspects_` ranges contain a guilty request
+  std::size_t running_ = 0;        // whole ranges in the current run
+  std::size_t item_limit_;         // of a run, after one ran out of memory
+  bool passed_below_ = false;      // the last run passed with this limit
+  std::size_t running_items_ = 0;  // in the current run
+  std::size_t failed_items_ = 0;   // the fewest of a run of several that ran out of memory
+  std::size_t passed_items_ = 0;   // the most of a run that passed after that
+  bool failed_alone_ = false;      // an item ran out of memory alone
   bool over_ = false;
 };
 

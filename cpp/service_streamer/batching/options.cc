@@ -15,6 +15,7 @@ EngineOptions EngineOptions::validated() const {
   require(slo >= Duration::zero(), "slo must be at least 0 ns", slo.count());
   require(ageing > Duration::zero(), "ageing must be more than 0 ns", ageing.count());
   require(max_weight > 0, "max_weight must be more than 0", max_weight);
+  require(max_queue_weight > 0, "max_queue_weight must be more than 0", max_queue_weight);
   require(buckets <= kMaxBuckets, "buckets must be at most 64", buckets);
   require(workers >= 1, "workers must be at least 1", workers);
 

@@ -31,6 +31,10 @@ struct EngineOptions {
   // larger request is admitted if nothing of its priority or a higher one is queued.
   std::size_t max_queue = 0;
 
+  // The most that the items in the queue may weigh together, in the same way; infinite means no such bound. A heavier
+  // request is admitted if nothing of its priority or a higher one is queued.
+  double max_queue_weight = std::numeric_limits<double>::infinity();
+
   // The maximum number of items in the queue that belong to one tenant, in the same way; 0 means no such bound. A
   // larger request is admitted if nothing of the tenant is queued.
   std::size_t max_queue_per_tenant = 0;
@@ -63,11 +67,16 @@ struct EngineOptions {
   EngineOptions validated() const;
 
   RequestQueue::Options queue_options() const {
+    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     return {.max_items = max_queue,
+            .max_weight = max_queue_weight,
             .max_items_per_tenant = max_queue_per_tenant,
             .ageing = ageing,
             .ignores_traits = ignores_traits,
-            .limits = {.items = batch_size, .weight = max_weight, .padded = padded, .counts_weight = buckets > 0}};
+            .limits = {.items = batch_size,
+                       .weight = max_weight,
+                       .padded = padded || (buckets > 0 && max_weight == kNoLimit),  // as the buckets count
+                       .counts_weight = buckets > 0 || max_queue_weight != kNoLimit}};
   }
 
   BatchPolicy::Options policy_options() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -77,6 +78,10 @@ struct Request {
   double weight(std::uint32_t item) const {
     return traits == nullptr || traits->weights.empty() ? 1 : traits->weights[item];
   }
+  double weight_of(std::uint32_t begin, std::uint32_t end) const {
+    if (traits == nullptr || traits->weights.empty()) return end - begin;
+    return std::accumulate(traits->weights.begin() + begin, traits->weights.begin() + end, 0.0);
+  }
   std::uint64_t key(std::uint32_t item) const {
     return traits == nullptr || traits->keys.empty() ? 0 : traits->keys[item];
   }
@@ -108,6 +113,8 @@ struct Request {
   // Returns true if this was the last hold.
   bool drop_hold() { return holds.fetch_sub(1, std::memory_order_acq_rel) == 1; }
   std::atomic<std::uint32_t> holds{1};  // one until it is published, and one for each batch with a part of it
+
+  double queued_weight = 0;  // of the items not in a batch, if the engine bounds it; set before the mutex is taken
 
   // Everything below is guarded by the mutex of the engine.
   enum class Phase : std::uint8_t { kNew, kWaiting, kQueued, kDispatched, kEnded };

@@ -102,8 +102,8 @@ Request* RequestGroups::first_of_full() {
   return best;
 }
 
-void RequestGroups::set_batch_size(std::size_t items) {
-  limits_.items = items;
+void RequestGroups::set_limits(const BatchLimits& limits) {
+  limits_ = limits;
   for (auto& [key, group] : groups_) list_if_full(group);
 }
 

@@ -57,7 +57,7 @@ class RequestGroups {
   // The number of groups with a request.
   int count() const { return count_; }
 
-  void set_batch_size(std::size_t items);
+  void set_limits(const BatchLimits& limits);
 
  private:
   struct TenantRequests {

@@ -11,7 +11,7 @@
 namespace service_streamer {
 
 bool RequestQueue::has_room(const Request& request) const {
-  if (!fits(request) || !tenant_has_room(request)) return false;
+  if (!fits(request) || !tenant_has_room(request) || !weight_has_room(request)) return false;
   if (waiting_count_ == 0) return true;
   const auto lane = lanes_.find(request.priority);
   if (lane != lanes_.end()) {
@@ -35,6 +35,16 @@ bool RequestQueue::tenant_has_room(const Request& request) const {
   return own == 0 || own + request.size <= options_.max_items_per_tenant;
 }
 
+bool RequestQueue::weight_has_room(const Request& request) const {
+  if (!weighs()) return true;
+  double ahead = 0;
+  for (const auto& [priority, lane] : lanes_) {
+    if (priority < request.priority) break;
+    ahead += lane.weight;
+  }
+  return ahead <= 0 || ahead + request.queued_weight <= options_.max_weight;
+}
+
 void RequestQueue::push(Request& request) {
   Lane& lane = prepare(request);
   lane.tenants.add(request);
@@ -49,6 +59,7 @@ void RequestQueue::push_waiting(Request& request) {
 
 void RequestQueue::push_again(Request& request) {
   request.dispatched = 0;
+  if (weighs()) request.queued_weight = request.weight_of(0, request.size);
   Lane& lane = prepare(request);
   lane.tenants.refund(request);
   lane.tenants.add(request);
@@ -65,14 +76,15 @@ void RequestQueue::push_alone(Request& request) {
   ++alone_count_;
 }
 
-void RequestQueue::set_batch_size(std::size_t items) {
-  options_.limits.items = items;
-  if (grouped()) groups_->set_batch_size(items);
+void RequestQueue::set_limits(const BatchLimits& limits) {
+  if (limits.items == options_.limits.items && limits.weight == options_.limits.weight) return;
+  options_.limits = limits;
+  if (grouped()) groups_->set_limits(limits);
 }
 
 Request* RequestQueue::admit() {
   Request* request = waiting_count_ > 0 ? first_waiting() : nullptr;
-  if (request == nullptr || !fits(*request)) return nullptr;
+  if (request == nullptr || !fits(*request) || !weight_has_room(*request)) return nullptr;
   Lane& lane = lanes_.find(request->priority)->second;
   lane.tenants.admit(*request);
   --waiting_count_;
@@ -124,6 +136,11 @@ RequestRange RequestQueue::take(Request& request, std::uint32_t count) {
   } else {
     items_ -= count;
     lane->second.tenants.shrink(request, count);
+    if (weighs()) {
+      const double weight = request.weight_of(range.begin, range.begin + count);
+      lane->second.weight -= weight;
+      request.queued_weight -= weight;
+    }
     const bool ends_run = request.dispatched + count == request.run_end;  // only if the queue is grouped
     if (ends_run) {
       groups_->leave(request);
@@ -147,6 +164,21 @@ std::size_t RequestQueue::items_before(const Request& request) const {
   if (lane == lanes_.end()) return items_;
   const Tenants& tenants = lane->second.tenants;
   return items_ - tenants.items() + tenants.items_before(request.tenant(), request.size);
+}
+
+double RequestQueue::weight_before(const Request& request) const {
+  const auto lane = lanes_.find(request.priority);
+  if (lane == lanes_.end() || lane->second.tenants.items() == 0) return weight();
+  const Tenants& tenants = lane->second.tenants;
+  const double share =
+      static_cast<double>(tenants.items_before(request.tenant(), request.size)) / static_cast<double>(tenants.items());
+  return weight() - lane->second.weight * (1 - std::min(share, 1.0));
+}
+
+double RequestQueue::weight() const {
+  double weight = 0;
+  for (const auto& [priority, lane] : lanes_) weight += lane.weight;
+  return weight;
 }
 
 std::size_t RequestQueue::items_of(std::string_view tenant) const {
@@ -231,6 +263,7 @@ void RequestQueue::note_queued(Lane& lane, Request& request) {
   request.run_end = request.size;
   items_ += request.size;
   ++requests_;
+  if (weighs()) lane.weight += request.queued_weight;
   if (grouped()) groups_->enter(request);
 }
 
@@ -252,6 +285,8 @@ void RequestQueue::unlink(Request& request, Lanes::iterator lane) {
   lane->second.tenants.remove(request);
   items_ -= left;
   --requests_;
+  if (weighs()) lane->second.weight -= request.queued_weight;
+  if (lane->second.tenants.items() == 0) lane->second.weight = 0;  // not a rounding error
   drop_empty(lane);
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,8 +26,8 @@ namespace service_streamer {
 //
 // The bound counts items that are not in a batch yet. It holds for the items of each priority together with those of
 // higher priorities, so that many requests of a low priority never keep out one of a high priority. So the queue has at
-// most as many items as the bound times the number of priorities. The bound of one tenant's items holds in the same
-// way.
+// most as many items as the bound times the number of priorities. The bound of one tenant's items, and that of the
+// weight of all items, hold in the same way.
 //
 // A request for which there is no room may wait in the waiting room. admit() takes the request that goes first, so
 // small requests cannot starve a large one. Requests that their tenant's bound keeps out do not hold up others.
@@ -36,6 +37,7 @@ class RequestQueue {
  public:
   struct Options {
     std::size_t max_items = 0;
+    double max_weight = std::numeric_limits<double>::infinity();
     std::size_t max_items_per_tenant = 0;  // 0: there is no such bound
     Duration ageing = Duration::max();     // the maximum: none
     bool ignores_traits = false;           // then the queue is never grouped
@@ -45,11 +47,13 @@ class RequestQueue {
   explicit RequestQueue(const Options& options, const TenantShares& shares = equal_shares)
       : options_(options), shares_(shares), order_(options.ageing) {}
 
-  void set_batch_size(std::size_t items);
+  // They weigh the items if the limits before did.
+  void set_limits(const BatchLimits& limits);
 
   bool has_room(const Request& request) const;
-  // True if the bound of its tenant allows the request.
+  // True if the bound of its tenant, or of the weight, allows the request.
   bool tenant_has_room(const Request& request) const;
+  bool weight_has_room(const Request& request) const;
   void push(Request& request);
   void push_waiting(Request& request);
 
@@ -99,6 +103,9 @@ class RequestQueue {
 
   // The number of items that go before the last one of a new request, of its priority, or are of another priority.
   std::size_t items_before(const Request& request) const;
+  // What these items weigh, and all queued ones; 0 if the weight is not bounded.
+  double weight_before(const Request& request) const;
+  double weight() const;
   // The queued items of a tenant.
   std::size_t items_of(std::string_view tenant) const;
   // The tenants with a name that have the most queued items, and these items. Throws std::bad_alloc.
@@ -123,10 +130,12 @@ class RequestQueue {
 
     Tenants tenants;
     TimePoint last_arrival;
+    double weight = 0;  // of the queued items; 0 if it is not bounded
   };
   using Lanes = std::map<int, Lane, std::greater<>>;  // the highest priority first
 
   bool fits(const Request& request) const;
+  bool weighs() const { return options_.max_weight != std::numeric_limits<double>::infinity(); }
   Request* first_waiting() const;
   Lanes::const_iterator top_lane() const;
   Lane& prepare(Request& request);

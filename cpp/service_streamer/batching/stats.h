@@ -67,14 +67,15 @@ struct EventCounts {
   std::uint64_t failed = 0;  // the model raised an exception, or the worker was lost
   std::uint64_t cancelled = 0;
   std::uint64_t expired = 0;
-  std::uint64_t rejected = 0;    // refused because the queue was full, or because of the target
-  std::uint64_t dropped = 0;     // ended by close
-  std::uint64_t isolated = 0;    // answered although the first run of the batch failed
-  std::uint64_t batches = 0;     // batches
-  std::uint64_t items = 0;       // items in these batches
-  std::uint64_t other_keys = 0;  // batches that were not full while only items with other keys were queued
-  double weight = 0;             // of these items; 0 if weights are not limited
-  double padded_weight = 0;      // the same with padding: for each batch, its items times the weight of the heaviest
+  std::uint64_t rejected = 0;       // refused because the queue was full, or because of the target
+  std::uint64_t dropped = 0;        // ended by close
+  std::uint64_t isolated = 0;       // answered although the first run of the batch failed
+  std::uint64_t out_of_memory = 0;  // batches that had too little memory, and ran in parts
+  std::uint64_t batches = 0;        // batches
+  std::uint64_t items = 0;          // items in these batches
+  std::uint64_t other_keys = 0;     // batches that were not full while only items with other keys were queued
+  double weight = 0;                // of these items; 0 if weights are not limited
+  double padded_weight = 0;         // the same with padding: for each batch, its items times the weight of the heaviest
   std::array<std::uint64_t, static_cast<std::size_t>(CloseReason::kDrain) + 1> close_reasons{};  // batches
 };
 
@@ -122,6 +123,7 @@ struct EngineStats : Times<DurationSummary> {
   int workers = 0;
   int idle_workers = 0;
   std::size_t queued_items = 0;
+  double queued_weight = 0;  // 0 if it is not bounded
   int queued_requests = 0;
   int waiting_requests = 0;                      // in the waiting room, because the queue is full
   std::map<std::string, std::uint64_t> tenants;  // the most queued items of tenants with a name; at most kTenants
@@ -130,7 +132,10 @@ struct EngineStats : Times<DurationSummary> {
   std::size_t running_items = 0;
   int running_batches = 0;
   std::size_t batch_limit = 0;  // items; below batch_size if larger batches would miss the target
-  Duration least_service{0};    // the expected time of a batch of one item; 0 without a target
+  // By place, the most that a batch may hold so that it does not run out of memory, as learned: a weight if batches are
+  // weighed, else items. Places without a limit are left out.
+  std::map<std::uint64_t, double> memory_limits;
+  Duration least_service{0};  // the expected time of a batch of one item; 0 without a target
   Counters counters;
   RecentStats last_10s;
   RecentStats last_minute;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string_view>
 
@@ -31,6 +32,7 @@ void describe(const EventCounts& counters, Visitor& field) {
   field("rejected", counters.rejected);
   field("dropped", counters.dropped);
   field("isolated", counters.isolated);
+  field("out_of_memory", counters.out_of_memory);
   field("batches", counters.batches);
   field("items", counters.items);
   field("other_keys", counters.other_keys);
@@ -64,6 +66,8 @@ void describe(const EngineOptions& options, Visitor& field) {
   field("max_latency", options.max_latency);
   field("policy", std::string_view(to_string(options.policy)));
   field("max_queue", options.max_queue);
+  const bool bounds_weight = options.max_queue_weight != std::numeric_limits<double>::infinity();
+  field("max_queue_weight", bounds_weight ? options.max_queue_weight : 0.0);
   field("max_queue_per_tenant", options.max_queue_per_tenant);
   field("slo", options.slo);
   field("buckets", options.buckets);
@@ -87,6 +91,7 @@ void describe(const EngineStats& stats, Visitor& field) {
   field("workers", stats.workers);
   field("idle_workers", stats.idle_workers);
   field("queued_items", stats.queued_items);
+  field("queued_weight", stats.queued_weight);
   field("queued_requests", stats.queued_requests);
   field("waiting_requests", stats.waiting_requests);
   field("tenants", stats.tenants);
@@ -94,6 +99,7 @@ void describe(const EngineStats& stats, Visitor& field) {
   field("running_items", stats.running_items);
   field("running_batches", stats.running_batches);
   field("batch_limit", stats.batch_limit);
+  field("memory_limits", stats.memory_limits);
   field("least_service", stats.least_service);
   describe(static_cast<const EventCounts&>(stats.counters), field);
   field("peak_requests", stats.counters.peak_requests);

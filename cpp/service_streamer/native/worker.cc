@@ -210,7 +210,10 @@ void Worker::recover(HeldBatch failed, bool others_in_flight) {
   while (!in_flight_.empty()) finish_oldest();
   if (others_in_flight && failed.failure.fault == Fault::kMemory) {
     failed.batch.dispatched = Clock::now();
-    if (!failed.drop_ended() || attempt(failed)) return;
+    const BatchSize whole = failed.batch.whole;
+    if (!failed.drop_ended()) return;
+    if (attempt(failed))
+      return engine_.learn(whole, {.failed = whole.items, .passed = whole.items / 2});  // two of half
   }
   fail(std::move(failed));
 }
@@ -230,6 +233,7 @@ void Worker::isolate(HeldBatch left) {
                                   .items = left.batch.items,
                                   .begin = left.batch.dispatched,
                                   .end = Clock::now()};
+  const BatchSize whole = left.batch.whole;
   Isolation isolation(first, options_.isolation_budget);
   if (isolation.failed(first.requests, first.items, left.out_of_memory())) left.fail();
   while (!left.empty()) {
@@ -247,6 +251,7 @@ void Worker::isolate(HeldBatch left) {
       left.join(std::move(group));
     }
   }
+  engine_.learn(whole, isolation.lesson());
 }
 
 // Runs and answers the batch. False if the run failed; then `held.failure` is set and the batch is not answered.

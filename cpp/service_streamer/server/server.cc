@@ -34,8 +34,8 @@ void Server::set_workers(int workers) {
   impl_->set_workers(workers);
 }
 
-std::uint32_t Server::add_worker(FileDescriptor socket, pid_t pid, std::string setup) {
-  return impl_->add_worker(std::move(socket), pid, std::move(setup));
+std::uint32_t Server::add_worker(FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place) {
+  return impl_->add_worker(std::move(socket), pid, std::move(setup), place);
 }
 
 void Server::retire_worker(std::uint32_t id) {

@@ -65,8 +65,9 @@ class Server {
 
   // --- for the supervisor: the thread that starts worker processes ---
 
-  // Adds the worker process at the other end of `socket`, and sends it `setup`. Returns the worker's id.
-  std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup);
+  // Adds the worker process at the other end of `socket`, and sends it `setup`. Returns the worker's id. `place`: a
+  // worker that replaces another one has the same place, and what was learned about its memory.
+  std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place = 0);
 
   // The worker gets no more batches; kRetired confirms it. It sees the end of file after the reply to its last batch.
   void retire_worker(std::uint32_t id);

@@ -74,12 +74,13 @@ void Server::Impl::set_workers(int workers) {
   worker_num_ = workers;
 }
 
-std::uint32_t Server::Impl::add_worker(FileDescriptor socket, pid_t pid, std::string setup) {
+std::uint32_t Server::Impl::add_worker(FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place) {
   const std::uint32_t id = 1 + last_worker_.fetch_add(1, std::memory_order_relaxed);
   {
     MutexLock lock(mutex_);
     if (stopping_) return id;  // the socket is closed, so the worker ends
-    new_workers_.push_back({.id = id, .socket = std::move(socket), .pid = pid, .setup = std::move(setup)});
+    new_workers_.push_back(
+        {.id = id, .socket = std::move(socket), .pid = pid, .setup = std::move(setup), .place = place});
   }
   wake();
   return id;
@@ -210,7 +211,7 @@ bool Server::Impl::apply_requests() {
     retiring = std::exchange(retiring_, {});
   }
   for (NewWorker& worker : new_workers) {
-    workers_.add(worker.id, std::move(worker.socket), worker.pid, std::move(worker.setup));
+    workers_.add(worker.id, std::move(worker.socket), worker.pid, std::move(worker.setup), worker.place);
   }
   for (const std::uint32_t id : retiring) workers_.retire(id);
   return true;

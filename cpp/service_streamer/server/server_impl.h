@@ -42,7 +42,7 @@ class Server::Impl {
 
   void configure(const EngineChange& change) EXCLUDES(settings_);
   void set_workers(int workers) EXCLUDES(settings_);
-  std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup) EXCLUDES(mutex_);
+  std::uint32_t add_worker(FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place) EXCLUDES(mutex_);
   void retire_worker(std::uint32_t id) EXCLUDES(mutex_);
   void set_failure(std::optional<std::string> note);
   void check_failure(Request& request) { availability_.check(request); }
@@ -56,6 +56,7 @@ class Server::Impl {
     FileDescriptor socket;
     pid_t pid;
     std::string setup;
+    std::uint32_t place = 0;
   };
 
   void wake() { poller_.waiter().parker.unpark(); }

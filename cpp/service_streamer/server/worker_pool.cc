@@ -36,10 +36,11 @@ WorkerPool::WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, con
 
 WorkerPool::~WorkerPool() = default;
 
-void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup) {
+void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place) {
+  engine_.add_place(place);
   std::unique_ptr<Worker> worker;
   try {
-    worker = std::make_unique<Worker>(poller_, id, std::move(socket), pid);
+    worker = std::make_unique<Worker>(poller_, id, std::move(socket), pid, place);
   } catch (const std::system_error&) {  // epoll failed: the socket is closed, so the worker ends
     events_.post({.kind = Server::Event::Kind::kGone, .worker = id, .text = {}});
     return;
@@ -157,8 +158,10 @@ std::vector<WorkerReport> WorkerPool::reports() const {
 
 // --- private ---
 
-WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid)
+WorkerPool::Worker::Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid,
+                           std::uint32_t its_place)
     : id(its_id),
+      place(its_place),
       peer(poller, kKeys + 2 * std::uint64_t{id}, std::move(socket)),
       process(poller, kKeys + 2 * std::uint64_t{id} + 1, pid),
       idle(poller.waiter()),
@@ -241,6 +244,7 @@ bool WorkerPool::handle_reply(Worker& worker, InMessage& message) {
 bool WorkerPool::complete(Worker& worker, std::unique_ptr<InFlightBatch>& in_flight, ReplyMessage& reply) {
   std::vector<RequestRange>& ranges = in_flight->batch.ranges;
   if (reply.results.size() != ranges.size()) return false;
+  if (std::max(reply.memory.failed, reply.memory.passed) > in_flight->batch.items) return false;
   const auto postponed = [&](std::size_t i) { return reply.results[i].kind == ResultKind::kPostponed; };
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     // A request that ran alone would be postponed forever.
@@ -257,6 +261,7 @@ bool WorkerPool::complete(Worker& worker, std::unique_ptr<InFlightBatch>& in_fli
   worker.stats->answered(in_flight->batch.items, reply, Clock::now() - in_flight->sent);
   engine_.recorder().record_times(in_flight->batch, reply.decode, reply.predict, reply.encode);
   in_flight->batch.isolated = reply.isolated;
+  engine_.learn(in_flight->batch.whole, reply.memory);
   EndedRequests ended;
   ReleasedRequests released;
   engine_.complete(in_flight->batch, Outcome::kAnswered, ended, released);
@@ -297,7 +302,7 @@ void WorkerPool::give_batch(Worker& worker) {
     if (worker.waiting) return;
     auto in_flight = std::make_unique<InFlightBatch>();
     EndedRequests expired;
-    const bool any = engine_.cut(in_flight->batch, reason, expired, live);
+    const bool any = engine_.cut(in_flight->batch, reason, expired, live, worker.place);
     if (any) send(worker, std::move(in_flight));
     publish(expired);  // after send(): the worker starts before callers are woken
   }
@@ -371,6 +376,7 @@ void WorkerPool::send(Worker& worker, std::unique_ptr<InFlightBatch> in_flight) 
     return end(*in_flight, Outcome::kLost, "there was no memory to send the batch to a worker");
   }
   InFlightBatch& sent = *in_flight;
+  sent.batch.whole.place = worker.place;
   ++sent.attempts;
   worker.in_flight.push_back(std::move(in_flight));
   engine_.recorder().record_sent(sent.batch, static_cast<std::uint32_t>(worker.process.pid()));

@@ -45,7 +45,8 @@ class WorkerPool {
   // Poller keys from here on belong to workers. Each has two: its socket and its process.
   static constexpr std::uint64_t kKeys = std::uint64_t{1} << 62;
 
-  void add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup);
+  // Throws std::bad_alloc.
+  void add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place);
   void retire(std::uint32_t id);
 
   // Handles an event of the poller.
@@ -96,7 +97,7 @@ class WorkerPool {
     }
   };
   struct Worker {
-    Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid);
+    Worker(Poller& poller, std::uint32_t its_id, FileDescriptor socket, pid_t pid, std::uint32_t its_place);
 
     bool free(std::size_t places) const {
       const std::size_t limit = std::max<std::size_t>(places, 1) + std::min(paused, places);
@@ -106,6 +107,7 @@ class WorkerPool {
     bool has_alone(const Request& request) const;
 
     const std::uint32_t id;
+    const std::uint32_t place;
     Peer peer;
     const ProcessHandle process;
     Engine::IdleWorker idle;

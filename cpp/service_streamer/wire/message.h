@@ -9,6 +9,7 @@
 #include "service_streamer/base/bytes.h"
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_policy.h"
+#include "service_streamer/batching/isolation.h"
 #include "service_streamer/batching/request.h"
 #include "service_streamer/wire/payload.h"
 #include "service_streamer/wire/query.h"
@@ -23,7 +24,7 @@
 
 namespace service_streamer::ipc {
 
-constexpr std::uint32_t kProtocolVersion = 5;
+constexpr std::uint32_t kProtocolVersion = 6;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,   // both ways, first: version, role and pid
@@ -111,6 +112,7 @@ struct BatchMessage {
 struct ReplyMessage {
   bool isolated = false;       // the model raised, and the batch was run again in parts
   bool out_of_memory = false;  // the worker dropped the batch for lack of memory; the one result is an error
+  MemoryLesson memory;         // of these parts
   Duration decode{0};
   Duration predict{0};
   Duration encode{0};

@@ -194,6 +194,7 @@ bool parse(InMessage& message, ReplyMessage& reply) {
     return false;
   }
   reply.isolated = head.isolated != 0;
+  reply.memory = {.failed = head.memory_failed, .passed = head.memory_passed};
   reply.out_of_memory = head.out_of_memory != 0;
   return std::ranges::all_of(reply.results,
                              [&](Result& result) { return body.read(result, ResultKind::kPostponed); }) &&

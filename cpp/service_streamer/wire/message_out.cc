@@ -164,6 +164,8 @@ OutMessage make_reply(std::uint64_t id, const ReplyMessage& reply) {
   BodyWriter body(MessageType::kReply, id);
   body.add_value(wire::Reply{.isolated = reply.isolated,
                              .out_of_memory = reply.out_of_memory,
+                             .memory_failed = static_cast<std::uint32_t>(reply.memory.failed),
+                             .memory_passed = static_cast<std::uint32_t>(reply.memory.passed),
                              .decode = reply.decode.count(),
                              .predict = reply.predict.count(),
                              .encode = reply.encode.count()});

@@ -67,6 +67,8 @@ struct [[gnu::packed]] RequestRange {
 struct [[gnu::packed]] Reply {
   std::uint8_t isolated;
   std::uint8_t out_of_memory;
+  std::uint32_t memory_failed;
+  std::uint32_t memory_passed;
   std::int64_t decode;
   std::int64_t predict;
   std::int64_t encode;

@@ -62,7 +62,8 @@ class StreamerError(Exception):
 class QueueFull(StreamerError):
     """The queue is full and ``overflow="reject"``, or the request would miss the ``slo``.
 
-    Full is the whole queue (``max_queue``), or the part of a tenant (``max_queue_per_tenant``).
+    Full is the whole queue (``max_queue``, ``max_queue_weight``), or the part of a tenant
+    (``max_queue_per_tenant``).
 
     Attributes:
         retry_after: the estimated time in seconds until the request would be accepted; suits an

@@ -36,6 +36,7 @@ class Grouping:
             another process knows it.
         padded: the weight of a batch is its number of items times the weight of the heaviest.
         strict_weight: reject an item that is heavier than `max_weight`.
+        max_queue_weight: the most that the items in the queue may weigh together. None: no limit.
         bucket: ascending bounds of the weight. An item is in the first bucket whose bound is not
             less, or in one more bucket. None: there are no buckets.
 
@@ -51,7 +52,15 @@ class Grouping:
         padded: bool = False,
         strict_weight: bool = False,
         bucket: Sequence[float] | None = None,
+        max_queue_weight: float | None = None,
     ) -> None:
+        self.max_queue_weight = max_queue_weight
+        if max_queue_weight is not None:
+            self.max_queue_weight = _weight("max_queue_weight", max_queue_weight)
+            if not self.max_queue_weight > 0:
+                raise wrong_option(
+                    f"max_queue_weight must be more than 0, not {max_queue_weight!r}"
+                )
         self.max_weight = math.inf if max_weight is None else _weight("max_weight", max_weight)
         if not self.max_weight > 0:
             raise wrong_option(f"max_weight must be more than 0, not {max_weight!r}")
@@ -114,6 +123,7 @@ class Grouping:
             None if self.max_weight == math.inf else self.max_weight,
             self.padded,
             bucket=self._bounds,
+            max_queue_weight=self.max_queue_weight,
         )
 
     def _measure(self, items: Sequence[Any]) -> tuple[list[int] | None, list[float] | None]:
@@ -202,6 +212,7 @@ def grouping(
     padded: bool = False,
     strict_weight: bool = False,
     bucket: Sequence[float] | None = None,
+    max_queue_weight: float | None = None,
 ) -> Grouping | None:
     """Return the `Grouping` of a streamer that forms its batches, or None: all items are alike.
 
@@ -217,14 +228,16 @@ def grouping(
     """
     if weight is None and max_weight is not None:
         raise wrong_option(f"max_weight={max_weight!r} needs weight")
-    if weight is not None and max_weight is None and bucket is None:
-        raise wrong_option(f"weight={weight!r} needs max_weight or bucket")
+    if weight is None and max_queue_weight is not None:
+        raise wrong_option(f"max_queue_weight={max_queue_weight!r} needs weight")
+    if weight is not None and max_weight is None and bucket is None and max_queue_weight is None:
+        raise wrong_option(f"weight={weight!r} needs max_weight, max_queue_weight or bucket")
     _check_bucket(bucket, weight)
     _check_flag("padded", padded, max_weight)
     _check_flag("strict_weight", strict_weight, max_weight)
     if key is None and weight is None:
         return None
-    return Grouping(key, weight, max_weight, padded, strict_weight, bucket)
+    return Grouping(key, weight, max_weight, padded, strict_weight, bucket, max_queue_weight)
 
 
 def _check_bucket(bucket: Any, weight: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from .cuda import remedy_after_fork
 from .errors import OutputSizeMismatch, WorkerLost, WorkerTraceback
-from .messages import short
+from .messages import short, text_of
 
 _Error = TypeVar("_Error", bound=BaseException)
 
@@ -122,8 +122,24 @@ def _is_same(copied: Any, original: Any) -> bool:
     return copied is original or (are_strings and copied == original)
 
 
-def is_out_of_memory(error: Exception) -> bool:
+# Of torch, CUDA, JAX and ONNX Runtime only the message tells that an error is about memory.
+_ABOUT_MEMORY = (
+    "out of memory",  # CUDA, c10, JAX
+    "not enough memory",  # the CPU allocator of torch
+    "can't allocate memory",  # the same, older
+    "failed to allocate memory",  # ONNX Runtime
+    "bad_alloc",
+    "status_alloc_failed",  # cuBLAS, cuDNN
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
     """Return True if the host or a GPU had too little memory for the batch."""
-    return isinstance(error, MemoryError) or any(
+    if isinstance(error, MemoryError) or any(
         base.__name__ == "OutOfMemoryError" for base in type(error).__mro__
-    )
+    ):
+        return True
+    if not isinstance(error, RuntimeError) and "onnxruntime" not in type(error).__module__:
+        return False
+    text = text_of(error).lower()
+    return any(words in text for words in _ABOUT_MEMORY)

@@ -66,6 +66,7 @@ class EngineOptions(TypedDict, total=False):
     strict_weight: bool
     bucket: Sequence[float] | None
     max_queue: int | None
+    max_queue_weight: float | None
     tenants: Mapping[str, float] | None
     max_queue_per_tenant: int | None
     overflow: Overflow

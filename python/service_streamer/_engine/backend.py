@@ -324,6 +324,7 @@ def make_engine(
         group=None if grouping is None else grouping.group,
         forwards=forwards,
         max_weight=math.inf if grouping is None else grouping.max_weight,
+        max_queue_weight=0 if grouping is None else grouping.max_queue_weight or 0,  # 0: no bound
         padded=grouping is not None and grouping.padded,
         buckets=0 if grouping is None or forwards else grouping.buckets,
         remote=remote,

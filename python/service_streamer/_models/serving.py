@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import _core
 from .._base.errors import WorkerLost
-from .._base.messages import describe
+from .._base.messages import describe, see
 from .._base.model_errors import (
     FAULTS_OF_THE_MODEL,
     NotRun,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .spans.batches import StepsSpan
 
 _logger = logging.getLogger("service_streamer")
+
+_told_of_memory: set[str] = set()  # models
 
 Predict = Callable[[list[Any]], Any]
 Active = Callable[[], contextlib.AbstractContextManager[object]]
@@ -71,14 +73,14 @@ def serve(
     if refused is not None:
         batch.fail(without_frames(refused, refused.__traceback__))
     elif raised is not None:
-        _resolve(batch, without_frames(raised, raised.__traceback__), predict, budget)
+        _resolve(batch, without_frames(raised, raised.__traceback__), predict, budget, name)
     else:
         entry = LogEntry(batch, name)
         with _span(batch, entry) as (active, record):
             error = run(batch, predict, active, record)
             if error is not None:
                 record(error)
-                _resolve(batch, error, predict, budget, active)
+                _resolve(batch, error, predict, budget, name, active)
         entry.write()
 
 
@@ -141,10 +143,11 @@ def _resolve(
     error: Exception,
     predict: Predict | OfBatch,
     budget: float | None,
+    name: str,
     active: Active = contextlib.nullcontext,
 ) -> None:
     if budget is not None and not isinstance(error, FAULTS_OF_THE_MODEL):
-        isolate(batch, error, predict, budget, active)
+        isolate(batch, error, predict, budget, name, active)
     else:
         batch.fail(_cause(error))
 
@@ -201,11 +204,13 @@ def run(
     predict: Predict | OfBatch,
     active: Active = contextlib.nullcontext,
     refused: Callable[[Exception], None] = _ignore,
+    passed: Callable[[], None] | None = None,
 ) -> Exception | None:
     """Run the model once. Answer the batch, or return the exception and leave it unanswered.
 
     The model runs in an `active` context. If the outputs do not fit the items, the requests fail
-    and `refused` gets the error.
+    and `refused` gets the error. `passed` is called before the requests end: the answer of a worker
+    process tells what all runs have shown.
     """
     if isinstance(predict, OfBatch):
         predict = predict.bound_to(batch, active)
@@ -219,6 +224,8 @@ def run(
                 outputs = batch.run(predict)
     except BaseException as error:
         return detached(error)
+    if passed is not None:
+        passed()
     try:
         batch.complete(outputs)
     except BaseException as error:  # the model's return value is invalid
@@ -252,6 +259,7 @@ def isolate(
     error: Exception,
     predict: Predict | OfBatch,
     budget: float,
+    name: str,
     active: Active = contextlib.nullcontext,
 ) -> None:
     """Run a batch that raised again in parts, so that only the guilty requests fail.
@@ -265,6 +273,7 @@ def isolate(
         error: the exception of the first run.
         predict: the model.
         budget: the time budget, in run times of the batch.
+        name: of the model, for the log.
         active: makes the context in which the model runs.
     """
     isolation = batch.isolate(budget)
@@ -280,13 +289,36 @@ def isolate(
         if group is None:
             return  # a forked child: the parent has the batch
         single = len(group) == 1
-        raised = run(group, alone if single else predict, active) if group.drop_ended() else None
-        if raised is None:
+        raised = None
+        if group.drop_ended():
+            model = alone if single else predict
+            raised = run(group, model, active, passed=isolation.passed)
+        else:
             isolation.passed()
-        elif isinstance(raised, FAULTS_OF_THE_MODEL):
+        if raised is None:
+            continue
+        if isinstance(raised, FAULTS_OF_THE_MODEL):
             group.fail(_cause(raised))
             isolation.passed()
         elif isolation.failed(group.requests, len(group), is_out_of_memory(raised)):
             group.fail(raised)
         else:
             batch.join(group)
+    _log_memory(isolation, error, name)
+
+
+def _log_memory(isolation: _core.Isolation, error: Exception, name: str) -> None:
+    """Log once for each model what was learned about the memory."""
+    failed, passed = isolation.lesson
+    if not passed or name in _told_of_memory:
+        return
+    _told_of_memory.add(name)
+    about = {"streamer": name, "items": failed, "error": describe(error)}
+    _logger.warning(
+        see(
+            f"{failed} items together ran out of memory, and {passed} did not: batches stay below "
+            "that, and larger ones are tried again from time to time",
+            "out-of-memory",
+        ),
+        extra=about,
+    )

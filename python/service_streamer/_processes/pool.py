@@ -32,7 +32,7 @@ GRACE = 5.0  # s for a worker without work to exit before it is killed
 class Server(Protocol):
     """The methods of `_core.Server` that the pool uses."""
 
-    def add_worker(self, socket: int, pid: int, setup: bytes) -> int: ...
+    def add_worker(self, socket: int, pid: int, setup: bytes, place: int) -> int: ...
     def retire_worker(self, worker: int) -> None: ...
     def next_event(self, timeout: float | None) -> tuple[str, int, str, bool, bool] | None: ...
     def interrupt(self) -> None: ...
@@ -126,7 +126,8 @@ class Pool:
             return None
         with descriptors.no_fork:
             socket = descriptors.release(started.socket)
-            number = self._server.add_worker(socket, started.process.pid, started.setup)
+            pid = started.process.pid
+            number = self._server.add_worker(socket, pid, started.setup, slot.index)
         worker = Worker(started.process, slot, version, started.device)
         self.workers[number] = worker
         self._log.started(worker)

@@ -19,6 +19,7 @@ REASONS = {
     "window": "the window expired (max_latency)",
     "share": "a worker took only its share of the queue",
     "priority": "a request with a raised priority did not wait",
+    "memory": "a larger batch had too little memory before",
     "slo": "a larger or later batch would have missed the slo",
     "drain": "the streamer was closing",
 }
@@ -156,7 +157,7 @@ def worker_cells(worker: WorkerStats) -> list[str]:
 
 
 def troubles(stats: StreamerStats) -> list[str]:
-    """Return a line that counts the requests that did not end normally, if there are any."""
+    """Return lines about what did not go as it should, if there are any."""
     counts = [
         (stats.failed, "failed with an exception of the model"),
         (stats.broker_errors, "failed because of the broker (BrokerError)"),
@@ -167,4 +168,17 @@ def troubles(stats: StreamerStats) -> list[str]:
         (stats.dropped, "ended by close (StreamerClosed)"),
     ]
     parts = [f"{n:,} {what}" for n, what in counts if n]
-    return ["", "requests " + ", ".join(parts)] if parts else []
+    lines = ["requests " + ", ".join(parts)] if parts else []
+    if stats.out_of_memory:
+        lines.append(memory(stats))
+    return ["", *lines] if lines else []
+
+
+def memory(stats: StreamerStats) -> str:
+    """Return the line about batches that had too little memory."""
+    text = f"{count(stats.out_of_memory, 'batch', 'batches')} ran out of memory"
+    if not stats.memory_limits:
+        return text
+    unit = "weight" if stats.weight else "items"
+    limits = sorted({f"{limit:,.6g}" for limit in stats.memory_limits.values()})
+    return f"{text}; learned limit ({unit}): {' or '.join(limits)}"

@@ -38,6 +38,7 @@ COUNTERS = (
         "requests_isolated",
         "Requests that were answered although another request of their batch raised.",
     ),
+    Family("batches_out_of_memory", "Batches that had too little memory, and ran in parts."),
     Family("items", "Items in batches."),
     Family("batches", "Batches that were formed."),
     Family("batches_closed", "Batches, by the reason why they closed.", ("reason",)),
@@ -52,6 +53,8 @@ GAUGES = (
     Family("running_batches", "Batches at workers."),
     Family("running_items", "Items in batches at workers."),
     Family("max_queue_items", "Most items in the queue."),
+    Family("queued_weight", "Weight of the items in the queue, if it is bounded."),
+    Family("max_queue_weight", "Largest weight of the items in the queue."),
     Family("configured_workers", "Workers that should run."),
     Family("idle_workers", "Workers without a batch."),
     Family("workers", "Workers that run, by state and device.", ("state", "device")),
@@ -74,6 +77,7 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
     if kind is Kind.SHARED:
         return values
     values["requests_isolated"] = {"": stats.isolated}
+    values["batches_out_of_memory"] = {"": stats.out_of_memory}
     values["items"] = {"": stats.items}
     values["batches"] = {"": stats.batches}
     if stats.tenant_stats:
@@ -103,6 +107,9 @@ def gauges(stats: StreamerStats, kind: Kind) -> Values:
         "running_items": {"": stats.running_items},
         "max_queue_items": {"": stats.max_queue},
     }
+    if stats.max_queue_weight:
+        values["queued_weight"] = {"": stats.queued_weight}
+        values["max_queue_weight"] = {"": stats.max_queue_weight}
     if stats.tenant_stats:
         queued = {name: each.queued_items for name, each in stats.tenant_stats.items()}
         values["tenant_queued_items"] = queued  # type: ignore[assignment]

@@ -38,6 +38,8 @@ class EventStats:
     isolated: int
     """answered although another request of their batch raised"""
 
+    out_of_memory: int
+    """batches that had too little memory, and ran in parts"""
     batches: int
     items: int
     """items of those batches"""
@@ -149,12 +151,21 @@ class StreamerStats(EventStats):
     """the items in the queue of each tenant with a name: of the 20 that have most"""
     tenant_stats: Mapping[str, TenantStats] = dataclasses.field(default_factory=dict)
     """the counts of the tenants that the option ``tenants`` names, and "*": of all others"""
+    max_queue_weight: float = 0.0
+    """the most that the items in the queue may weigh together; 0: no limit"""
+    queued_weight: float = 0.0
+    """the weight of the items in the queue; 0 without ``max_queue_weight``"""
     max_queue_per_tenant: int = 0
     """most items of one tenant in the queue; 0: no limit"""
     slo: float = 0.0
     """the target in seconds; 0: none"""
     batch_limit: int = 0
-    """most items per batch: `batch_size`, or less if larger batches would miss the slo"""
+    """most items per batch: `batch_size`, or less if larger batches would miss the slo, or had too
+    little memory"""
+    memory_limits: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    """the most that a batch may hold so that the memory is enough, as learned: items, or with
+    ``max_weight`` or ``bucket`` a weight. By worker process, counted from 0; threads share 0.
+    Workers whose batches never had too little memory are left out"""
     least_service: float = 0.0
     """the expected time of a batch of one item in seconds, with an slo; 0: not known"""
     buckets: int = 0
@@ -191,6 +202,8 @@ class StreamerStats(EventStats):
         fields["batch_sizes"] = {
             int(size): n for size, n in values["batch_sizes"].items()
         }  # keys are str in JSON
+        limits = values.get("memory_limits", {}).items()
+        fields["memory_limits"] = {int(place): limit for place, limit in limits}
         for name in ("last_10s", "last_minute"):
             fields[name] = RecentStats.from_engine(values[name])
         tenants = values.get("tenant_stats", {}).items()

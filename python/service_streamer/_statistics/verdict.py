@@ -190,6 +190,15 @@ def full_batches(of: Evidence) -> str | None:
     )
 
 
+def memory(of: Evidence) -> str | None:
+    if (share := of.share("memory")) < 0.5:
+        return None
+    return (
+        f"The memory is the limit: {share:.0%} of the batches are as large as it allows. Lower "
+        "batch_size or max_weight to that size, or give the model more memory."
+    )
+
+
 def proportional_time(of: Evidence) -> str | None:
     if of.share("share") < (PROPORTIONAL if of.has_few_callers else 0.5):
         return None
@@ -310,6 +319,7 @@ ROWS: tuple[Callable[[Evidence], str | None], ...] = (
     few_batches,
     single_items,
     full_batches,
+    memory,
     proportional_time,
     busy_model,
     few_callers,

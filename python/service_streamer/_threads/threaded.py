@@ -103,6 +103,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         max_queue: most items in the queue, of each priority together with the higher ones. None:
             1024 * ``batch_size``. If nothing of its priority or a higher one is queued, a request
             of any size is accepted.
+        max_queue_weight: the most that the items in the queue may weigh together, in the same way,
+            by ``weight``. None: no limit but ``max_queue``.
         tenants: the shares of tenants by name, and "*" for all others. While several tenants have
             queued requests of one priority, the items of each batch are divided by their shares.
             Without "*", other names raise ValueError. None: all have the same share.

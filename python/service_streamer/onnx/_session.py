@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._base.messages import missing_package, short, text_of, wrong_option
+from .._base.model_errors import is_out_of_memory
 from ..torch import ModelFileError
 
 CPU = "CPUExecutionProvider"
@@ -15,7 +16,6 @@ Provider = str | tuple[str, Mapping[str, Any]]
 SessionOptions = Mapping[str, Any] | Callable[[], Any]
 
 _SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
-_ABOUT_MEMORY = ("Failed to allocate memory", "bad_alloc", "out of memory")
 
 
 def check_installed() -> None:
@@ -141,7 +141,7 @@ def run_options() -> Callable[[], Any]:
 
 def raise_memory_error(error: Exception) -> None:
     """Raise MemoryError if an exception of ONNX Runtime is about too little memory."""
-    if not isinstance(error, MemoryError) and any(w in str(error) for w in _ABOUT_MEMORY):
+    if not isinstance(error, MemoryError) and is_out_of_memory(error):
         raise MemoryError(str(error)) from error
 
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# The message is all that tells: torch has no exception type for too little memory of the host.
-_ABOUT_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
+from .._base.model_errors import is_out_of_memory
 
 
 @contextlib.contextmanager
@@ -17,7 +16,7 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error) is RuntimeError and any(words in str(error) for words in _ABOUT_MEMORY):
+        if type(error) is RuntimeError and is_out_of_memory(error):
             raise MemoryError(str(error)) from error
         raise
 

@@ -31,6 +31,7 @@ bool follows(const Range& first, const Range& second) {
 struct Search {
   std::vector<Range> ranges;
   std::set<std::size_t> guilty;
+  std::set<std::size_t> hungry{};  // requests for which there is never enough memory
   std::size_t memory = SIZE_MAX;
   int flaky = 0;
   double budget = 1e9;
@@ -40,12 +41,14 @@ struct Search {
   std::set<std::size_t> failed{};
   std::vector<std::vector<Range>> runs{};  // after the first run
   std::set<std::size_t> postponed{};
+  MemoryLesson lesson{};
   TimePoint now{};
 
   enum class Run { kPassed, kFailed, kNoMemory };
   Run run(const std::vector<Range>& group) {
     now += run_time;
-    if (count_items(group) > memory) return Run::kNoMemory;
+    const bool eats = std::ranges::any_of(group, [&](const Range& range) { return hungry.contains(range.request); });
+    if (eats || count_items(group) > memory) return Run::kNoMemory;
     if (flaky-- > 0) return Run::kFailed;
     const bool fails = std::ranges::any_of(group, [&](const Range& range) { return guilty.contains(range.request); });
     return fails ? Run::kFailed : Run::kPassed;
@@ -89,6 +92,7 @@ struct Search {
       }
     }
     EXPECT_EQ(isolation.runs(), runs.size());
+    lesson = isolation.lesson();
   }
 
   static Search of(const std::vector<std::uint32_t>& counts) {
@@ -124,6 +128,34 @@ std::vector<std::set<std::size_t>> arrangements(std::size_t n, std::size_t k, in
 
 double to_find(double n, double k) {
   return k * (std::log2(n / k) + 2);
+}
+
+TEST(Isolation, OnlyAFailureWhoseItemsAllRunInPartsSaysHowMuchMemoryThereIs) {
+  Search fits = Search::of(64);
+  fits.guilty = {5};
+  fits.search();
+  EXPECT_EQ(fits.lesson.failed, 0U) << "an error of another kind";
+
+  Search too_large = Search::of(64);
+  too_large.memory = 20;
+  too_large.search();
+  EXPECT_EQ(too_large.lesson.failed, 32U);
+  EXPECT_EQ(too_large.lesson.passed, 16U);
+
+  Search one_request = Search::of(std::vector<std::uint32_t>{64});
+  one_request.memory = 32;
+  one_request.search();
+  EXPECT_EQ(one_request.lesson.failed, 64U);
+  EXPECT_EQ(one_request.lesson.passed, 32U);
+
+  for (std::size_t place : {0U, 31U, 63U}) {
+    Search poisoned = Search::of(64);
+    poisoned.hungry = {place};
+    poisoned.search();
+    EXPECT_EQ(poisoned.failed, poisoned.hungry);
+    EXPECT_GT(poisoned.lesson.failed, 0U);
+    EXPECT_EQ(poisoned.lesson.passed, 0U) << "the item " << place << " may be the cause of every failure";
+  }
 }
 
 TEST(Isolation, FailsOnlyTheGuiltyRequests) {

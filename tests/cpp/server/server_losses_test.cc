@@ -47,6 +47,40 @@ TEST(ServerLosses, ABatchWhoseWorkerDiedRunsAgainOnAnother) {
   EXPECT_TRUE(request.answered());
 }
 
+// A model that ran its whole batch in parts of `fits` items.
+Model ran_in_parts_of(std::size_t fits) {
+  return [fits](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    const std::size_t items = numbers_of(batch.payload.bytes).size();
+    reply.isolated = items > fits;
+    if (items > fits) reply.memory = {.failed = 2 * fits, .passed = fits};
+    return add_one(batch, reply);
+  };
+}
+
+TEST(ServerLosses, WhatWasLearnedAboutTheMemoryOutlivesTheWorker) {
+  Owner owner({.batch_size = 8, .policy = PolicyKind::kGreedy});
+  const std::uint32_t first = owner.add_ready(ran_in_parts_of(2));
+  EXPECT_TRUE(sent(owner.engine, {1, 2, 3, 4, 5, 6, 7, 8}).answered());
+  EXPECT_EQ(owner.engine.stats().memory_limits, (std::map<std::uint64_t, double>{{0, 2}}));
+  owner.server->retire_worker(first);
+  owner.add_ready(ran_in_parts_of(2));
+  EXPECT_TRUE(sent(owner.engine, {1, 2, 3, 4, 5, 6, 7, 8}).answered());
+  EXPECT_EQ(owner.engine.stats().counters.out_of_memory, 1U);
+}
+
+TEST(ServerLosses, AReplyThatHasLearnedMoreThanItsBatchHasIsInvalid) {
+  Owner owner({.batch_size = 8, .policy = PolicyKind::kGreedy});
+  owner.add_ready([](const ipc::BatchMessage& batch, ipc::ReplyMessage& reply) {
+    reply.memory = {.failed = 9, .passed = 2};
+    return add_one(batch, reply);
+  });
+  const RemoteRequest request = sent(owner.engine, {1, 2});
+  const std::optional<Server::Event> event = owner.next_event();
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, Kind::kGone);
+  EXPECT_TRUE(owner.engine.stats().memory_limits.empty());
+}
+
 TEST(ServerLosses, ContextsStayWithABatchThatRunsAgain) {
   Owner owner({.batch_size = 4, .max_latency = std::chrono::hours(1), .policy = PolicyKind::kWindow});
   std::vector<std::vector<std::string>> seen;

@@ -39,6 +39,7 @@ ROWS = [
     (verdicts.few_batches, {"slo": 0.01, "rejected": 1, "completed": 18, "batches": 18}, []),
     (verdicts.single_items, {"batch_size": 1, "close_reasons": {"full": 100}}, ["batch_size=1 "]),
     (verdicts.full_batches, {"close_reasons": {"full": 80}}, ["batch_size=64", "80%"]),
+    (verdicts.memory, {"close_reasons": {"memory": 80}}, ["80%"]),
     (verdicts.full_batches, {"batches": 20, "close_reasons": {"full": 10}}, ["50%"]),
     (
         verdicts.proportional_time,

@@ -38,6 +38,7 @@ def check_against_stats(found, stats, name="one"):
         assert found(f"{counter}_total", streamer=name) == getattr(stats, counter)
     assert found("requests_submitted_total", streamer=name) == stats.submitted
     assert found("requests_isolated_total", streamer=name) == stats.isolated
+    assert found("batches_out_of_memory_total", streamer=name) == stats.out_of_memory
     for gauge in GAUGES:
         assert found(gauge, streamer=name) == getattr(stats, gauge)
     assert found("max_queue_items", streamer=name) == stats.max_queue

@@ -7,7 +7,15 @@ import threading
 import numpy
 import pytest
 from model_errors import CONTROL, OWN_INIT, picture, raise_named
-from ray_models import Broken, HeldBy, Unloadable, Unpicklable, Various, double_slowly
+from ray_models import (
+    Broken,
+    HeldBy,
+    Unloadable,
+    Unpicklable,
+    Various,
+    double_slowly,
+    room_for_four,
+)
 from waits import LONG, eventually
 
 from service_streamer import (
@@ -182,6 +190,26 @@ def test_a_full_queue_of_the_owner_refuses(ray_streamers, tmp_path):
         streamer.predict([3])
     (tmp_path / "go").touch()
     assert [future.result(LONG) for future in (held, *futures)] == [["hold"], [0], [1]]
+
+
+def test_batches_that_do_not_fit_into_the_memory_are_rare(ray_streamers):
+    streamer = ray_streamers(room_for_four, 16)
+    assert streamer.predict(list(range(160))) == list(range(160))
+    stats = streamer.stats()
+    assert stats.memory_limits == {0: 4}
+    assert 1 <= stats.out_of_memory <= 3
+
+
+def test_a_queue_of_the_owner_that_is_too_heavy_refuses(ray_streamers, tmp_path):
+    streamer = ray_streamers(HeldBy(tmp_path), 1, weight=len, max_queue_weight=8, overflow="reject")
+    held = streamer.submit(["hold"])
+    eventually((tmp_path / "holds").exists)
+    future = streamer.submit(["12345"])
+    eventually(lambda: streamer.stats().queued_weight == 5)
+    with pytest.raises(QueueFull, match="max_queue_weight=8"):
+        streamer.predict(["1234"])
+    (tmp_path / "go").touch()
+    assert [each.result(LONG) for each in (held, future)] == [["hold"], ["12345"]]
 
 
 def test_a_model_that_cannot_be_loaded(ray_streamers):

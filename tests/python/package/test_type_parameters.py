@@ -96,6 +96,7 @@ OF_BATCHES = {
     "strict_weight": False,
     "bucket": None,
     "max_queue": None,
+    "max_queue_weight": None,
     "tenants": None,
     "max_queue_per_tenant": None,
     "overflow": "block",

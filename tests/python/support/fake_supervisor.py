@@ -52,7 +52,7 @@ class Fake:
         self.started.append(process)
         return Started(-1, process, b"setup")
 
-    def add_worker(self, socket, pid, setup):
+    def add_worker(self, socket, pid, setup, place):
         return pid - 1000
 
     def retire_worker(self, worker):

@@ -117,3 +117,10 @@ class Unloadable(ManagedModel):
 
     def predict(self, batch):
         return batch
+
+
+def room_for_four(batch):
+    """Has memory for four items, and says so as torch does for CUDA."""
+    if len(batch) > 4:
+        raise RuntimeError("CUDA error: out of memory")
+    return batch

@@ -30,6 +30,7 @@ QUIET = RecentStats(
     rejected=0,
     dropped=0,
     isolated=0,
+    out_of_memory=0,
     batches=0,
     items=0,
     other_keys=0,

@@ -15,7 +15,7 @@ from ray import ObjectRef
 from ray.exceptions import RayError
 
 from ..._base.errors import OutputSizeMismatch, WorkerLost
-from ..._base.model_errors import detached
+from ..._base.model_errors import detached, is_out_of_memory
 from ..._engine import lifecycle
 from ..._engine.outputs import cut, rows
 from ..._engine.pickling import as_array, pack_error, refuse_input, refuse_output
@@ -108,7 +108,7 @@ class Replica:
         except BaseException as error:
             failure = detached(error)
             faults = isinstance(failure, OutputSizeMismatch)
-            kind = "fault" if faults else "memory" if isinstance(failure, MemoryError) else ""
+            kind = "fault" if faults else "memory" if is_out_of_memory(failure) else ""
             return pickle.dumps((pack_error(failure), kind), 5), []
         seconds = time.perf_counter() - begun
         del items
