@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union
 
 from .grouping import KeyFunction, WeightFunction
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from .options import Cache
 else:
     import typing
 
@@ -52,6 +54,10 @@ Numa = Literal["auto"] | Sequence[int]
 Replicas = int | tuple[int, int]
 """a number of replicas, or the least and the most"""
 FilePath = str | os.PathLike[str]
+Coalesce = bool | Literal["copy"] | Callable[[Any], Any]
+"""True, "copy", or a function of an item that returns its identity"""
+CacheBounds = Union["Cache", Mapping[str, Any], None]
+"""a `Cache`, or its arguments as a mapping"""
 
 
 class EngineOptions(TypedDict, total=False):
@@ -72,6 +78,8 @@ class EngineOptions(TypedDict, total=False):
     slo: float | None
     isolate_errors: bool
     isolation_budget: float
+    coalesce: Coalesce
+    cache: CacheBounds
 
 
 class ThreadedOptions(EngineOptions, total=False):

@@ -39,6 +39,7 @@ COUNTERS = (
         "Requests that were answered although another request of their batch raised.",
     ),
     Family("items", "Items in batches."),
+    Family("items_saved", "Items that did not run, by what answered them.", ("by",)),
     Family("batches", "Batches that were formed."),
     Family("batches_closed", "Batches, by the reason why they closed.", ("reason",)),
     Family("worker_restarts", "Worker processes that were replaced after they died or hung."),
@@ -74,6 +75,8 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
         return values
     values["requests_isolated"] = {"": stats.isolated}
     values["items"] = {"": stats.items}
+    if stats.coalesced or stats.cached:
+        values["items_saved"] = {"equal item": stats.coalesced, "cache": stats.cached}
     values["batches"] = {"": stats.batches}
     if stats.tenant_stats:
         values["tenant_requests"] = {

@@ -149,7 +149,16 @@ ROOMS = {
     "_streams": {"_core", "_base", "_waiting", "_engine"},
     "_placement": {"_base"},
     "_statistics": {"_placement"},
-    "_streamers": {"_core", "_base", "_waiting", "_engine", "_streams", "_statistics"},
+    "_coalescing": {"_core", "_base", "_waiting", "_engine"},
+    "_streamers": {
+        "_core",
+        "_base",
+        "_waiting",
+        "_engine",
+        "_coalescing",
+        "_streams",
+        "_statistics",
+    },
     "managed_model": {"_base"},
     "step_model": {"_base", "managed_model"},
     "_models": {
