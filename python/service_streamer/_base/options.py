@@ -141,8 +141,8 @@ class Options:
         set_field(self, "cache", _bounds(self.cache))
         if self.shares_items and self.output != "items":
             raise wrong_option(
-                f'coalesce and cache need output="items", not {self.output!r}: an output of an item '
-                "has several callers"
+                f'coalesce and cache need output="items", not {self.output!r}: an output of an '
+                "item has several callers"
             )
 
     def for_steps(self) -> Options:

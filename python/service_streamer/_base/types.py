@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from .grouping import KeyFunction, WeightFunction
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
-
-    from .options import Cache
 else:
     import typing
 
@@ -56,7 +54,20 @@ Replicas = int | tuple[int, int]
 FilePath = str | os.PathLike[str]
 Coalesce = bool | Literal["copy"] | Callable[[Any], Any]
 """True, "copy", or a function of an item that returns its identity"""
-CacheBounds = Union["Cache", Mapping[str, Any], None]
+
+
+class Bounded(Protocol):
+    """A `Cache`, which is above this module."""
+
+    @property
+    def max_items(self) -> int | None: ...
+    @property
+    def max_bytes(self) -> int | str | None: ...
+    @property
+    def ttl(self) -> float | None: ...
+
+
+CacheBounds = Bounded | Mapping[str, Any] | None
 """a `Cache`, or its arguments as a mapping"""
 
 

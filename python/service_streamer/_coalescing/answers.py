@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from .._base.options import Cache
+from .._base.options import Cache, memory
 from .._waiting.threads import original
 
 
@@ -22,7 +23,9 @@ class Answers:
     """The outputs that were used last, within the bounds of a `Cache`. Any thread may use it."""
 
     def __init__(self, bounds: Cache) -> None:
-        self._bounds = bounds
+        self._most = bounds.max_items or sys.maxsize
+        self._most_bytes = memory("max_bytes", bounds.max_bytes)
+        self._ttl = math.inf if bounds.ttl is None else bounds.ttl
         self._lock = original("_thread", "RLock")()  # a finalizer may use the streamer
         self._all: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._bytes = 0
@@ -43,20 +46,17 @@ class Answers:
 
     def put(self, key: Hashable, output: Any, generation: int) -> None:
         """Keep an output, unless `clear` was called since the `generation` in which it began."""
-        bounds = self._bounds
-        size = 0 if bounds.max_bytes is None else size_of(output) + size_of(key)
-        expires = float("inf") if bounds.ttl is None else time.monotonic() + bounds.ttl
+        size = size_of(output) + size_of(key) if self._most_bytes else 0
+        expires = time.monotonic() + self._ttl
         with self._lock:
             if generation != self.generation:
                 return
             self._drop(key)
-            if bounds.max_bytes is not None and size > bounds.max_bytes:
+            if size > (self._most_bytes or size):
                 return
             self._all[key] = _Answer(output, expires, size)
             self._bytes += size
-            while len(self._all) > (bounds.max_items or sys.maxsize) or (
-                self._bytes > (bounds.max_bytes or sys.maxsize)
-            ):
+            while len(self._all) > self._most or self._bytes > (self._most_bytes or self._bytes):
                 self._drop(next(iter(self._all)))
 
     def clear(self) -> None:

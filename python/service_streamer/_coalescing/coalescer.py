@@ -11,7 +11,7 @@ from typing import Any
 from .. import _core
 from .._base.errors import RequestTimeout
 from .._base.model_errors import copy_error, detached
-from .._base.options import MAX_COUNT, Options
+from .._base.options import MAX_COUNT, Cache, Options
 from .._base.request_context import reader_of
 from .._engine.backend import EngineLike
 from .._engine.future import Future
@@ -68,8 +68,8 @@ class Coalescer:
     """An `EngineLike`: sends each item to the engine of a streamer, unless an equal one is there.
 
     `predict` waits for the items themselves. For `submit` and `submit_async`, a second engine has a
-    request of the caller's own, with its deadline and its future. Nobody but the calling thread
-    takes its batches, so no thread stands between a caller and the model.
+    request of the caller's own, with its deadline and its future. The calling thread takes
+    its batches itself, so no thread stands between a caller and the model.
 
     Args:
         engine: of the streamer.
@@ -81,7 +81,7 @@ class Coalescer:
         by = options.coalesce
         self._key: Callable[[Any], Hashable | None] = key_by(by) if callable(by) else key_of
         self._copies = by == "copy"
-        self._answers = None if options.cache is None else Answers(options.cache)
+        self._answers = Answers(options.cache) if isinstance(options.cache, Cache) else None
         self._stripes = tuple(_Stripe() for _ in range(STRIPES))
         self._callers = _Callers()
 
@@ -96,12 +96,17 @@ class Coalescer:
         keys = list(map(self._key, items))
         deadline = None if timeout is None else time.monotonic() + timeout
         joined: list[SharedItem] = []
+        outputs: list[Any] = []
+        each = None
         try:
             for key, item in zip(keys, items, strict=True):
                 joined.append(self._join(key, item, priority, tenant, None))
-            return [self._wait(each, deadline, timeout, len(items)) for each in joined]
+            for each in joined:
+                outputs.append(self._wait(each, deadline, timeout, len(items)))
+            return outputs
         finally:
-            while joined:  # empty, or the traceback of an error would keep them
+            each = None  # or the traceback of an error would keep the item, which has the error
+            while joined:
                 self._leave(joined.pop())
 
     def submit(self, *request: Any) -> Any:
@@ -376,7 +381,6 @@ class CoalescedFuture(Future):
 
     def _timing(self) -> None:
         """Return None: the request has no batch of its own."""
-        return None
 
     def _unbind(self) -> None:
         request, self._request = self._request, None

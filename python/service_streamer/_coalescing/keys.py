@@ -15,7 +15,7 @@ DIRECT = 128  # bytes of an array that are their own key; the hash of more takes
 
 
 def key_of(item: Any) -> Hashable | None:
-    """Return the key of a str, bytes, number, bool or None, an array or a tensor, or tuples of them.
+    """Return the key of a str, bytes, number, bool, None, array, tensor, or of a tuple of them.
 
     Floats and the elements of arrays are compared by their bits. Subclasses may have more than
     their value.
@@ -83,4 +83,4 @@ def _of_tensor(item: Any, torch: Any) -> Hashable | None:
 
 
 def _digest(data: bytes) -> bytes:
-    return data if len(data) <= DIRECT else hashlib.blake2b(data, digest_size=32).digest()
+    return data if len(data) <= DIRECT else hashlib.sha256(data).digest()

@@ -12,9 +12,9 @@ from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, options_of
 from .._base.types import (
+    Affinity,
     CacheBounds,
     Coalesce,
-    Affinity,
     EngineOptions,
     FilePath,
     Generate,

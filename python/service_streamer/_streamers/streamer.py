@@ -325,7 +325,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._send_to(backend.engine)
 
     def _send_to(self, engine: EngineLike) -> None:
-        """Use an engine for all requests. Equal items are found before it, if the options say so."""
+        """Use an engine for all requests, with a `Coalescer` before it if the options say so."""
         self._coalescer = None
         self._engine = engine
         if self._options.shares_items:
