@@ -39,6 +39,7 @@ from ._base.errors import (
     WorkerInitError,
     WorkerLost,
 )
+from ._base.options import Cache
 from ._core import __version__
 from ._engine.future import Future
 from ._models.step_model import StepModel
@@ -58,6 +59,7 @@ __all__ = [
     "AlreadyRecording",
     "AsyncStream",
     "BrokerError",
+    "Cache",
     "CancelledError",
     "ClusterError",
     "ConsumerStats",

@@ -17,6 +17,7 @@ from torch.nn import Module
 
 from service_streamer import (
     BrokerError,
+    Cache,
     ConsumerStats,
     Future,
     ManagedModel,
@@ -80,6 +81,8 @@ def every_option() -> ThreadedStreamer:
         copy_outputs=False,
         isolate_errors=False,
         isolation_budget=4.5,
+        coalesce="copy",
+        cache=Cache(max_items=2000, max_bytes="1GB", ttl=60),
         worker_num=2,
     )
 

@@ -28,6 +28,8 @@ def values_of_options(streamer: ThreadedStreamer) -> None:
     ThreadedStreamer(lengths, 64, policy="adpative")  # type: ignore[call-overload]
     ThreadedStreamer(lengths, 64, overflow="drop")  # type: ignore[call-overload]
     ThreadedStreamer(lengths, 64, output="item")  # type: ignore[call-overload]
+    ThreadedStreamer(lengths, 64, coalesce="twice")  # type: ignore[call-overload]
+    ThreadedStreamer(lengths, 64, cache=2000)  # type: ignore[call-overload]
     ThreadedStreamer(lengths, 64, collate="concat")  # type: ignore[call-overload]
     ThreadedStreamer(lengths, 64, max_latncy=1)  # type: ignore[call-overload]
     ThreadedStreamer(lengths, options=64)  # type: ignore[call-overload]

@@ -100,7 +100,9 @@ PyObject* engine_run_batches(PyObject* object, PyObject* args) {
 PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   EngineObject* self = self_of(object);
   WaitEnd end{.rung = &self->rung, .when_closed = timeout == Py_None};
-  if (!deadline_from(timeout, end.deadline) || !begin_serving(self)) return nullptr;
+  if (!deadline_from(timeout, end.deadline)) return nullptr;
+  // A thread that does not wait is no worker of the engine, which may have requests of its own.
+  if (end.deadline > Clock::now() && !begin_serving(self)) return nullptr;
   bool closed = false;
   const ItemWeights live = self->weighs ? EngineBatch::live_items(self) : ItemWeights{};
   DeferredWake none;
@@ -108,7 +110,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   if (batch != nullptr || PyErr_Occurred() != nullptr) return batch;
   self->rung = false;
   if (!closed) Py_RETURN_NONE;
-  set_served_engine(nullptr);
+  if (served_engine() == self) set_served_engine(nullptr);
   Py_RETURN_FALSE;
 }
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from .grouping import Grouping, grouping
 from .messages import see, warn, wrong_option
-from .types import EngineOptions, Output, Overflow, Policy
+from .types import CacheBounds, Coalesce, EngineOptions, Output, Overflow, Policy
 
 POLICIES = get_args(Policy)
 OVERFLOWS = get_args(Overflow)
@@ -27,6 +27,42 @@ LONG_LATENCY = 10.0  # s; a larger max_latency was probably meant in millisecond
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BYTES |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", start=1)}
 _MEMORY = re.compile(r"([0-9.]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """The bounds of the cache of a streamer: the outputs of finished items, by item.
+
+    The output that was used least recently goes first. At least one of ``max_items`` and
+    ``max_bytes`` is needed. Each streamer has a cache of its own, in its process.
+
+    Args:
+        max_items: most outputs.
+        max_bytes: about the most memory that they take: a number of bytes, or a str such as "1GB".
+        ttl: seconds after which an output is computed again. None: never.
+
+    Raises:
+        TypeError, ValueError: a bound is invalid. The message names it and its value.
+
+    Example:
+        >>> with ThreadedStreamer(sorted, 64, cache=Cache(max_items=2000, ttl=60)) as streamer:
+        ...     streamer.predict(["a"]), streamer.predict(["a"]), streamer.stats().cached
+        (['a'], ['a'], 1)
+    """
+
+    max_items: int | None = None
+    max_bytes: int | str | None = None
+    ttl: float | None = None
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        if self.max_items is None and self.max_bytes is None:
+            raise wrong_option("a Cache needs max_items or max_bytes, or it would grow for ever")
+        if self.max_items is not None:
+            set_field(self, "max_items", count("max_items", self.max_items))
+        set_field(self, "max_bytes", memory("max_bytes", self.max_bytes))
+        if self.ttl is not None:
+            set_field(self, "ttl", _target("ttl", self.ttl))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +108,11 @@ class Options:
     """run a batch that raised again in parts, so that only the guilty requests fail"""
     isolation_budget: float = 8
     """time limit of those runs if over a quarter are guilty, in run times of the batch"""
+    coalesce: Coalesce = False
+    """equal items that are queued or running are computed once; "copy": each caller gets a copy of
+    the output; a function of an item returns its identity"""
+    cache: CacheBounds = None
+    """the outputs of finished items that are kept; None: none. Equal items are coalesced, too"""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the class is frozen; numpy numbers become int or float
@@ -94,6 +135,16 @@ class Options:
         flag("copy_outputs", self.copy_outputs)
         flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
+        if not callable(self.coalesce) and self.coalesce not in (True, False, "copy"):
+            raise wrong_option(
+                f'coalesce must be True, False, "copy" or a function, not {self.coalesce!r}'
+            )
+        set_field(self, "cache", _bounds(self.cache))
+        if self.shares_items and self.output != "items":
+            raise wrong_option(
+                f'coalesce and cache need output="items", not {self.output!r}: an output of an '
+                "item has several callers"
+            )
 
     def for_steps(self) -> Options:
         """Return the options of the engine of a `StepModel`: its batches have one item.
@@ -111,6 +162,11 @@ class Options:
             raise no_target_of_steps(self.slo)
         queue = self.max_queue or 1024 * self.batch_size
         return dataclasses.replace(self, batch_size=1, policy="greedy", max_queue=queue)
+
+    @property
+    def shares_items(self) -> bool:
+        """True if equal items run once."""
+        return self.coalesce is not False or self.cache is not None
 
     @property
     def budget(self) -> float | None:
@@ -175,6 +231,22 @@ def _target(name: str, value: Any) -> float:
     if not _is_real(value) or not 0 < value < math.inf:
         raise wrong_option(f"{name} must be a finite number of seconds, above 0, not {value!r}")
     return max(float(value), 1e-9)  # the core counts nanoseconds, and 0 is no target there
+
+
+def _bounds(value: Any) -> Cache | None:
+    if isinstance(value, Mapping):  # of a file
+        try:
+            return Cache(**value)
+        except TypeError as error:
+            if "unexpected keyword" not in str(error):
+                raise
+            known = "max_items, max_bytes and ttl"
+            raise wrong_option(f"cache may have {known}, not {dict(value)!r}", TypeError) from None
+    if value is not None and not isinstance(value, Cache):
+        raise wrong_option(
+            f"cache must be a Cache such as Cache(max_items=2000), not {value!r}", TypeError
+        )
+    return value
 
 
 def _shares(value: Any) -> dict[str, float]:

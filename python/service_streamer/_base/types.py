@@ -52,6 +52,23 @@ Numa = Literal["auto"] | Sequence[int]
 Replicas = int | tuple[int, int]
 """a number of replicas, or the least and the most"""
 FilePath = str | os.PathLike[str]
+Coalesce = bool | Literal["copy"] | Callable[[Any], Any]
+"""True, "copy", or a function of an item that returns its identity"""
+
+
+class Bounded(Protocol):
+    """A `Cache`, which is above this module."""
+
+    @property
+    def max_items(self) -> int | None: ...
+    @property
+    def max_bytes(self) -> int | str | None: ...
+    @property
+    def ttl(self) -> float | None: ...
+
+
+CacheBounds = Bounded | Mapping[str, Any] | None
+"""a `Cache`, or its arguments as a mapping"""
 
 
 class EngineOptions(TypedDict, total=False):
@@ -73,6 +90,8 @@ class EngineOptions(TypedDict, total=False):
     slo: float | None
     isolate_errors: bool
     isolation_budget: float
+    coalesce: Coalesce
+    cache: CacheBounds
 
 
 class ThreadedOptions(EngineOptions, total=False):

@@ -13,6 +13,8 @@ from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, options_of
 from .._base.types import (
     Affinity,
+    CacheBounds,
+    Coalesce,
     EngineOptions,
     FilePath,
     Generate,
@@ -281,6 +283,8 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
+        coalesce: Coalesce = False,
+        cache: CacheBounds = None,
     ) -> Self:
         """Return a client of the Streamer that listens at an address of this machine.
 
@@ -303,6 +307,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             overflow: when that queue is full, "block" makes the caller wait for room, and "reject"
                 raises `QueueFull`.
             output, key, weight, bucket: the same as in the Streamer.
+            coalesce, cache: as for `ThreadedStreamer`, for the items of this process.
 
         Raises:
             TypeError, ValueError: an argument is invalid. The message names it and its value.
@@ -315,6 +320,8 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
             overflow=overflow,
             output=output,
             grouping=client_grouping(key, weight, bucket),
+            coalesce=coalesce,
+            cache=cache,
         )
         self._open(options, Client(options, _options.address(address), owner_returns=True))
         return self
@@ -379,6 +386,8 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         )
         if not greenlets.call(processes.restart, self._version(new), limit):
             raise RequestTimeout(f"{self._name()} was not restarted after {limit or 0:g} s")
+        if self._coalescer is not None:
+            self._coalescer.clear()
 
     # -------------------------------------------------------------------- private
 

@@ -29,7 +29,11 @@ def start(model: Model, options: Options, settings: RaySettings) -> Any:
     packed = _packed(model)
     grouping = options.grouping
     plain = dataclasses.replace(
-        options, grouping=None if grouping is None else grouping.of_traits(), output="items"
+        options,
+        grouping=None if grouping is None else grouping.of_traits(),
+        output="items",
+        coalesce=False,  # equal items are found in each client
+        cache=None,
     )
     here = ray.get_runtime_context().get_node_id()
     maker = ray.remote(Owner).options(

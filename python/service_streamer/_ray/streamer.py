@@ -12,6 +12,8 @@ from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, options_of
 from .._base.types import (
+    CacheBounds,
+    Coalesce,
     EngineOptions,
     FilePath,
     Item,
@@ -230,6 +232,8 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
+        coalesce: Coalesce = False,
+        cache: CacheBounds = None,
     ) -> Self:
         """Return a client of the RayStreamer with that name in the cluster.
 
@@ -246,6 +250,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             overflow: while that many wait here, "block" makes the caller wait for room, and
                 "reject" raises `QueueFull`.
             output, key, weight, bucket: the same as in the RayStreamer.
+            coalesce, cache: as for `ThreadedStreamer`, for the items of this process.
 
         Raises:
             ClusterError: there is no Ray cluster at the address, or no RayStreamer with the name.
@@ -258,6 +263,8 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
             overflow=overflow,
             output=output,
             grouping=client_grouping(key, weight, bucket),
+            coalesce=coalesce,
+            cache=cache,
         )
         from . import cluster, starting  # Ray is an extra
 
@@ -300,7 +307,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         self._shown = shown
         self._client = RayClient(options, owner, shown, owns=owns, window=window)
         super().__init__(options, self._client)
-        self._engine = Submissions(self._client.engine, options, self._client.cancel)
+        self._send_to(Submissions(self._client.engine, options, self._client.cancel))
 
     def _backend_in_child(self) -> Backend:
         raise StreamerError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._statistics.explain import times, troubles
+from .._statistics.explain import savings, times, troubles
 from .._statistics.formats import count, duration
 from .._statistics.parts import ConsumerStats, StreamStats
 from .._statistics.stats import StreamerStats
@@ -24,7 +24,7 @@ def explain(name: str, stats: StreamerStats, unreachable: str) -> str:
     lines = [f"{name}: {count(stats.submitted, 'request')} so far; the workers form the batches"]
     if stats.queue_time.count:
         lines += ["", *times(stats)]
-    lines += troubles(stats)
+    lines += [*savings(stats), *troubles(stats)]
     if stats.stream is None:
         return "\n".join([*lines, "", f"The queue cannot be read: {unreachable}"])
     return "\n".join([*lines, "", *_queue(stats.stream), "", verdict(stats.stream, stats)])

@@ -9,7 +9,16 @@ from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import no_such_option
 from .._base.option_names import known_options
 from .._base.options import Options
-from .._base.types import FilePath, Item, Output, Overflow, Piece, Result
+from .._base.types import (
+    CacheBounds,
+    Coalesce,
+    FilePath,
+    Item,
+    Output,
+    Overflow,
+    Piece,
+    Result,
+)
 from .._engine.backend import Backend
 from .._models.model import name_of
 from .._statistics.parts import Kind
@@ -49,6 +58,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         overflow: when the queue is full, "block" makes the caller wait for room, and "reject"
             raises `QueueFull`.
         output: "items" or "batch", as for `ThreadedStreamer`.
+        coalesce, cache: as for `ThreadedStreamer`, for the items of this process.
         key, weight, bucket: as for `ThreadedStreamer`, the same in all clients. The workers have
             ``max_weight`` and the same ``bucket``.
         shards: the number of parts of the queue, at most 16. Each client uses one of them at
@@ -83,6 +93,8 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         key: KeyFunction | str | None = None,
         weight: WeightFunction | str | None = None,
         bucket: Sequence[float] | None = None,
+        coalesce: Coalesce = False,
+        cache: CacheBounds = None,
         shards: int = 1,
         secret: str | bytes | None = None,
         options: FilePath | None = None,
@@ -101,6 +113,8 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
             overflow=overflow,
             output=output,
             grouping=client_grouping(key, weight, bucket),
+            coalesce=coalesce,
+            cache=cache,
         )
         self._redis_options = RedisOptions(redis_broker, prefix, secret, shards)
         self._shown = f"{type(self).__name__}({prefix!r})"

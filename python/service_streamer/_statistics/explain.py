@@ -51,7 +51,7 @@ def explain(name: str, stats: StreamerStats) -> str:
         )
     if stats.steps is not None:
         lines = [title, explain_steps.summary(stats.steps), "", *times(recent), *_workers(stats)]
-        return "\n".join([*lines, *troubles(stats), "", verdict(stats)])
+        return "\n".join([*lines, *savings(stats), *troubles(stats), "", verdict(stats)])
     lines = [
         title,
         f"{count(stats.submitted, 'request')} so far; {count(stats.items, 'item')} in "
@@ -66,6 +66,7 @@ def explain(name: str, stats: StreamerStats) -> str:
         *times(recent),
         *_workers(stats),
         *explain_tenants.lines(stats),
+        *savings(stats),
         *troubles(stats),
         "",
         verdict(stats),
@@ -154,6 +155,16 @@ def worker_cells(worker: WorkerStats) -> list[str]:
         f"{worker.items:,}",
         *(duration(time.mean) if time.count else "-" for time in times),
     ]
+
+
+def savings(stats: StreamerStats) -> list[str]:
+    """Return a line that counts the items that did not run, if there are any."""
+    counts = [
+        (stats.coalesced, "because an equal one was queued or running"),
+        (stats.cached, "because the cache had their output"),
+    ]
+    parts = [f"{n:,} {what}" for n, what in counts if n]
+    return ["", "items that did not run: " + ", ".join(parts)] if parts else []
 
 
 def troubles(stats: StreamerStats) -> list[str]:

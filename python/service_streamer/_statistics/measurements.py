@@ -40,6 +40,7 @@ COUNTERS = (
     ),
     Family("batches_out_of_memory", "Batches that had too little memory, and ran in parts."),
     Family("items", "Items in batches."),
+    Family("items_saved", "Items that did not run, by what answered them.", ("by",)),
     Family("batches", "Batches that were formed."),
     Family("batches_closed", "Batches, by the reason why they closed.", ("reason",)),
     Family("worker_restarts", "Worker processes that were replaced after they died or hung."),
@@ -79,6 +80,8 @@ def counters(stats: StreamerStats, kind: Kind) -> Values:
     values["requests_isolated"] = {"": stats.isolated}
     values["batches_out_of_memory"] = {"": stats.out_of_memory}
     values["items"] = {"": stats.items}
+    if stats.coalesced or stats.cached:
+        values["items_saved"] = {"equal item": stats.coalesced, "cache": stats.cached}
     values["batches"] = {"": stats.batches}
     if stats.tenant_stats:
         values["tenant_requests"] = {

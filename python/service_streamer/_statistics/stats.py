@@ -188,6 +188,12 @@ class StreamerStats(EventStats):
     """the steps of a `StepModel`. A batch is one item then, and its service time lasts from its
     first step to its last. None: the model is no StepModel"""
 
+    coalesced: int = 0
+    """items of this process that did not run, because an equal one was queued or running. They are
+    in no other count. 0 without the option ``coalesce``"""
+    cached: int = 0
+    """items of this process that the ``cache`` answered. They are in no other count"""
+
     broker_errors: int = 0
     """requests of a RedisStreamer that raised `BrokerError`"""
     stream: StreamStats | None = None

@@ -29,6 +29,7 @@ from .requests import Requests
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .._coalescing.coalescer import Coalescer
     from .timeline import Recorder
 
 
@@ -56,6 +57,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     """the kind in its statistics, for monitors"""
     _is_client = False
     """True: another process of this machine has its engine"""
+    _coalescer: Coalescer | None = None
+    """its engine, if equal items run once"""
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -168,6 +171,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         backend = getattr(self, "_backend", None)  # None: the constructor raised
         if backend is not None and lifecycle.is_own(backend):
             backend.close_alone(True)
+            if self._coalescer is not None:
+                self._coalescer.close(True)
 
     def __reduce__(self) -> NoReturn:
         text = (
@@ -191,7 +196,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         Raises:
             StreamerError: a client process got no answer from the process that owns the streamer.
         """
-        return StreamerStats.from_engine(greenlets.call(self._backend.stats))
+        return StreamerStats.from_engine(greenlets.call(self._reader(), None))
 
     def explain(self) -> str:
         """Return a report: batch sizes, why batches closed, times, and one hint for tuning.
@@ -274,6 +279,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
             self._state = LifeCycle.CLOSING
         backend = self._backend
         (backend.close_alone if alone else backend.close)(drain)
+        if self._coalescer is not None:
+            self._coalescer.close(drain)
         if not drain:
             lifecycle.drop(self._engine)
 
@@ -286,6 +293,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         else:
             backend.engine.abort()
             backend.join(0.0)
+        if self._coalescer is not None:
+            self._coalescer.end_close(left())
         self._state = LifeCycle.CLOSED
 
     def _forward(
@@ -316,7 +325,23 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     def _use(self, backend: Backend) -> None:
         lifecycle.watch_backend(backend)
         self._backend = backend
-        self._engine = backend.engine
+        self._send_to(backend.engine)
+
+    def _send_to(self, engine: EngineLike) -> None:
+        """Use an engine for all requests, with a `Coalescer` before it if the options say so."""
+        self._coalescer = None
+        self._engine = engine
+        if self._options.shares_items:
+            from .._coalescing.coalescer import Coalescer  # only needed here
+
+            self._engine = self._coalescer = Coalescer(engine, self._options)
+
+    def _reader(self) -> Callable[[float | None], dict[str, Any]]:
+        """Return a function that reads the statistics. It does not keep the streamer alive."""
+        backend, coalescer = self._backend, self._coalescer
+        if coalescer is None:
+            return backend.stats
+        return lambda timeout: {**backend.stats(timeout), **coalescer.saved()}
 
     def _check_open(self) -> None:
         if self._state is not LifeCycle.OPEN:

@@ -114,8 +114,8 @@ class StreamerView:
 
         It keeps the model alive, but not the streamer. A forked child needs another one.
         """
-        backend = self._alive()._backend  # has no reference to the streamer
-        return lambda timeout: StreamerStats.from_engine(backend.stats(timeout))
+        read = self._alive()._reader()
+        return lambda timeout: StreamerStats.from_engine(read(timeout))
 
     def own_queue(self) -> StreamStats | None:
         """Return the part of the queue at a broker that this client uses. None: no broker. Blocks.

@@ -126,6 +126,13 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         isolation_budget: limits the time of these extra runs once more than a quarter of the
             requests of the batch have failed. The unit is the run time of the batch. After that the
             remaining requests run one at a time, behind all others in the queue.
+        coalesce: compute equal items that are queued or running once, and answer all their callers.
+            True: str, bytes, numbers, arrays and tensors on the CPU, and tuples of these, equal by
+            type and value; others are equal to none. A function of an item: returns its identity,
+            or None for an item that is equal to none. "copy": as True, and each caller gets a deep
+            copy of the output. Otherwise the callers share one output.
+        cache: the bounds of a cache of outputs, a `Cache`. None: no cache. Equal items are
+            coalesced, too.
         collate: how items become one tensor. "stack": tensors of one shape. "pad": sequences,
             padded to the longest of the batch.
         device: "cpu", or a GPU such as "cuda:0"; the module and the batches are moved there. None:

@@ -52,6 +52,7 @@ def test_what_is_exported():
         "AlreadyRecording",
         "AsyncStream",
         "BrokerError",
+        "Cache",
         "CancelledError",
         "ClusterError",
         "ConsumerStats",

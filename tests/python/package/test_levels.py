@@ -150,7 +150,8 @@ ROOMS = {
     "_streams": "_core _base _waiting _engine",
     "_placement": "_base",
     "_statistics": "_placement",
-    "_streamers": "_core _base _waiting _engine _streams _statistics",
+    "_coalescing": "_core _base _waiting _engine",
+    "_streamers": "_core _base _waiting _engine _coalescing _streams _statistics",
     "managed_model": "_base",
     "_models": "_core _base _waiting _engine _streams _streamers managed_model",
     "_processes": (

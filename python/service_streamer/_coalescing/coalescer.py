@@ -1,0 +1,409 @@
+"""The engine in front of the engine of a streamer, in which equal items run once."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from .. import _core
+from .._base.errors import RequestTimeout
+from .._base.model_errors import copy_error, detached
+from .._base.options import MAX_COUNT, Cache, Options
+from .._base.request_context import reader_of
+from .._engine.backend import EngineLike
+from .._engine.future import Future
+from .._engine.waiting_room import EngineThreads
+from .._waiting.threads import original
+from .._waiting.timeouts import countdown
+from .answers import Answers
+from .keys import key_by, key_of
+
+STRIPES = 64
+"""parts of the table, each with a lock: a large item that is being pickled holds up few others"""
+
+
+class SharedItem:
+    """An item that is queued or running for one or more callers, or was answered by the cache.
+
+    Its request has no deadline and no caller of its own. It ends when the last caller leaves.
+    """
+
+    __slots__ = ("future", "generation", "key", "output", "priority", "wanted")
+
+    def __init__(self, key: Hashable | None, priority: int, future: Any, output: Any = None):
+        self.key = key
+        """None: no other item is equal to it"""
+        self.priority = priority
+        self.future = future
+        """None: the cache had its output"""
+        self.output = output
+        self.wanted = 1
+        """the number of its callers; guarded by the lock of its stripe"""
+        self.generation: int | None = None
+        """of the cache when it began; None: its output is not kept"""
+
+    @property
+    def may_be_dropped(self) -> bool:
+        """True if the model has not received it."""
+        future = self.future
+        return future is not None and not future.done() and not future.running()
+
+
+class _Stripe:
+    """A part of the table: the items that other callers may join, by key."""
+
+    __slots__ = ("cached", "coalesced", "live", "lock")
+
+    def __init__(self) -> None:
+        self.lock = original("_thread", "RLock")()  # `weight` or a finalizer may use the streamer
+        self.live: dict[Hashable, SharedItem] = {}
+        self.coalesced = 0
+        self.cached = 0
+
+
+class Coalescer:
+    """An `EngineLike`: sends each item to the engine of a streamer, unless an equal one is there.
+
+    `predict` waits for the items themselves. For `submit` and `submit_async`, a second engine has a
+    request of the caller's own, with its deadline and its future. The calling thread takes
+    its batches itself, so no thread stands between a caller and the model.
+
+    Args:
+        engine: of the streamer.
+        options: of the streamer.
+    """
+
+    def __init__(self, engine: EngineLike, options: Options) -> None:
+        self._inner = engine
+        by = options.coalesce
+        self._key: Callable[[Any], Hashable | None] = key_by(by) if callable(by) else key_of
+        self._copies = by == "copy"
+        self._answers = Answers(options.cache) if isinstance(options.cache, Cache) else None
+        self._stripes = tuple(_Stripe() for _ in range(STRIPES))
+        self._callers = _Callers()
+
+    # ------------------------------------------------------------- as any engine
+
+    def predict(
+        self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None
+    ) -> Any:
+        """Do what ``Engine.predict`` does."""
+        self._inner.predict([], timeout, priority, tenant)  # raises what any request would
+        items = _core.item_list(batch)
+        keys = list(map(self._key, items))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        joined: list[SharedItem] = []
+        outputs: list[Any] = []
+        each = None
+        try:
+            for key, item in zip(keys, items, strict=True):
+                joined.append(self._join(key, item, priority, tenant, None))
+            for each in joined:
+                outputs.append(self._wait(each, deadline, timeout, len(items)))
+            return outputs
+        finally:
+            each = None  # or the traceback of an error would keep the item, which has the error
+            while joined:
+                self._leave(joined.pop())
+
+    def submit(self, *request: Any) -> Any:
+        """Do what ``Engine.submit`` does, but never block: the request waits for room."""
+        return self.submit_async(*request)
+
+    def submit_async(
+        self,
+        batch: Any,
+        timeout: float | None,
+        priority: int,
+        tenant: str | None = None,
+        context: bytes | None = None,
+    ) -> Any:
+        """Do what ``Engine.submit_async`` does."""
+        items = _core.item_list(batch)
+        if not items or (context is not None and reader_of(context) is not None):
+            # the pieces of a stream go to one reader
+            return self._inner.submit_async(items, timeout, priority, tenant, context)
+        self._inner.submit_async([], timeout, priority, tenant)  # raises what any request would
+        keys = map(self._key, items)
+        request = _Request(self, priority, tenant, context)
+        parts = [_Part(key, item, request) for key, item in zip(keys, items, strict=True)]
+        engine = self._callers.engine
+        future = engine.submit_async(parts, timeout, 0)
+        future.bind(request)
+        for _ in parts:
+            if not (taken := engine.next_batch(0)):
+                break  # other callers have taken the rest
+            self._hand_on(taken)
+        return future
+
+    def close(self, drain: bool) -> None:
+        """Reject new requests; without `drain` also end the queued ones. Never blocks."""
+        self._inner.close(drain)
+        self._callers.close(drain)
+
+    def closed(self) -> bool:
+        """Return True if new requests are rejected."""
+        return self._inner.closed()
+
+    def join(self, timeout: float | None) -> bool:
+        """Block until all requests have ended; return False on timeout."""
+        left = countdown(timeout)
+        return self._inner.join(timeout) and self._callers.engine.join(left())
+
+    def abort(self) -> None:
+        """End all requests, also those that the model works on."""
+        self._inner.abort()
+        self._callers.engine.abort()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the engine returns, and what was saved."""
+        return {**self._inner.stats(), **self.saved()}
+
+    # -------------------------------------------------------------- of its own
+
+    def saved(self) -> dict[str, int]:
+        """Return the fields of `StreamerStats` that count the items that did not run."""
+        stripes = self._stripes
+        return {
+            "coalesced": sum(each.coalesced for each in stripes),
+            "cached": sum(each.cached for each in stripes),
+        }
+
+    def end_close(self, timeout: float | None) -> None:
+        """Wait until the requests of callers have ended, those of the engine having done so."""
+        left = countdown(timeout)
+        if not self._callers.engine.join(timeout):
+            self._callers.engine.abort()
+        self._callers.join(left())
+
+    def clear(self) -> None:
+        """Forget all outputs: another version of the model answers from now on."""
+        for each in self._stripes:
+            with each.lock:
+                each.live.clear()
+        if self._answers is not None:
+            self._answers.clear()
+
+    # ----------------------------------------------------------------- private
+
+    def _join(
+        self,
+        key: Hashable | None,
+        item: Any,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+    ) -> SharedItem:
+        """Return the equal item that is there, or send this one. Never blocks."""
+        if key is None:
+            future = self._inner.submit_async([item], None, priority, tenant, context)
+            return SharedItem(None, priority, future)
+        stripe = self._stripe_of(key)
+        with stripe.lock:
+            answers = self._answers
+            shared = stripe.live.get(key)
+            if shared is not None:
+                if not shared.future.done():
+                    # a request of a higher priority does not wait behind the others in the queue
+                    if priority <= shared.priority or shared.future.running():
+                        shared.wanted += 1
+                        stripe.coalesced += 1
+                        return shared
+                elif answers is not None and shared.future.exception() is None:
+                    self._keep(shared, shared.future.result()[0])  # its callers wake later
+            if answers is not None and (answer := answers.get(key)) is not None:
+                stripe.cached += 1
+                return SharedItem(key, priority, None, answer[0])
+            future = self._inner.submit_async([item], None, priority, tenant, context)
+            shared = stripe.live[key] = SharedItem(key, priority, future)
+            if answers is not None:
+                shared.generation = answers.generation
+            return shared
+
+    def _leave(self, shared: SharedItem) -> None:
+        """Let a caller of an item go. Without the last one it is cancelled."""
+        future = shared.future
+        if future is None:
+            return
+        if shared.key is not None:
+            stripe = self._stripe_of(shared.key)
+            with stripe.lock:
+                shared.wanted -= 1
+                if shared.wanted:
+                    return
+                if stripe.live.get(shared.key) is shared:
+                    del stripe.live[shared.key]
+        if not future.done():
+            future._abandon()
+
+    def _wait(
+        self, shared: SharedItem, deadline: float | None, timeout: float | None, items: int
+    ) -> Any:
+        """Return the output of an item for one caller. Blocks."""
+        future = shared.future
+        if future is None:
+            return self._output(shared, shared.output)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            error = future.exception(left)
+        except RequestTimeout:
+            text = f"the request of {items} item{'s' * (items != 1)} was not answered within"
+            raise RequestTimeout(f"{text} its deadline ({timeout:g} s)") from None
+        if error is None:
+            output = future.result()[0]
+            self._keep(shared, output)
+            return self._output(shared, output)
+        del shared, future  # which have the exception, whose traceback has this frame
+        try:
+            raise copy_error(error)
+        finally:
+            del error
+
+    def _hand_on(self, batch: _core.Batch) -> None:
+        """Send an item of a request of `submit`. Never blocks."""
+        part: _Part = batch.items[0]
+        request = part.request
+        try:
+            rest = (request.priority, request.tenant, request.context)
+            shared = self._join(part.key, part.item, *rest)
+            part.item = None
+            if shared.future is None:
+                batch.complete([self._output(shared, shared.output)])
+            elif request.add(shared):
+                shared.future.add_done_callback(functools.partial(self._arrived, batch, shared))
+        except BaseException as error:
+            batch.fail(detached(error))
+
+    def _arrived(self, batch: _core.Batch, shared: SharedItem, future: Any) -> None:
+        """Answer one caller of an item: a done callback."""
+        if batch.ended:
+            return
+        try:
+            error = future.exception()
+            if error is not None:
+                batch.fail(copy_error(error))
+                return
+            output = future.result()[0]
+            self._keep(shared, output)
+            batch.complete([self._output(shared, output)])
+        except BaseException as error:
+            batch.fail(detached(error))
+
+    def _keep(self, shared: SharedItem, output: Any) -> None:
+        generation = shared.generation
+        if generation is not None and self._answers is not None:
+            shared.generation = None
+            self._answers.put(shared.key, output, generation)
+
+    def _output(self, shared: SharedItem, output: Any) -> Any:
+        return copy.deepcopy(output) if self._copies and shared.key is not None else output
+
+    def _stripe_of(self, key: Hashable) -> _Stripe:
+        return self._stripes[hash(key) % STRIPES]
+
+
+class _Part:
+    """One item of a request."""
+
+    __slots__ = ("item", "key", "request")
+
+    def __init__(self, key: Hashable | None, item: Any, request: _Request) -> None:
+        self.key = key
+        self.item = item
+        self.request = request
+
+
+class _Request:
+    """A request of `submit`: the items that it waits for."""
+
+    __slots__ = ("_coalescer", "_ended", "_shared", "context", "priority", "tenant")
+
+    def __init__(
+        self, coalescer: Coalescer, priority: int, tenant: str | None, context: bytes | None
+    ) -> None:
+        self._coalescer = coalescer
+        self._shared: list[SharedItem] = []
+        self._ended = False
+        self.priority = priority
+        self.tenant = tenant
+        self.context = context
+
+    def add(self, shared: SharedItem) -> bool:
+        """Add an item. Return False if the request has ended."""
+        self._shared.append(shared)
+        if self._ended:
+            self.end()
+        return not self._ended
+
+    def end(self) -> None:
+        """Leave all items. May be called more than once."""
+        self._ended = True
+        while self._shared:
+            try:
+                shared = self._shared.pop()  # atomic
+            except IndexError:
+                break
+            self._coalescer._leave(shared)
+
+    @property
+    def may_be_cancelled(self) -> bool:
+        """True if the model has not received all items."""
+        return any(each.may_be_dropped for each in list(self._shared))
+
+    @property
+    def runs(self) -> bool:
+        """True if the model works on an item."""
+        return any(each.future.running() for each in list(self._shared))
+
+
+class CoalescedFuture(Future):
+    """The `Future` of a request whose items may be those of other requests, too."""
+
+    _request: _Request | None = None
+
+    def bind(self, request: _Request) -> None:
+        """Connect the future with its request, right after that was submitted."""
+        self._request = request
+        self.add_done_callback(CoalescedFuture._unbind)
+
+    def cancel(self) -> bool:
+        request = self._request
+        if not super().cancel() and request is not None and request.may_be_cancelled:
+            self._abandon()
+        return self.cancelled()
+
+    def running(self) -> bool:
+        request = self._request
+        return super().running() and request is not None and request.runs
+
+    def _timing(self) -> None:
+        """Return None: the request has no batch of its own."""
+
+    def _unbind(self) -> None:
+        request, self._request = self._request, None
+        if request is not None:
+            request.end()
+
+
+class _Callers(EngineThreads):
+    """The engine that has the requests of `submit`. Its only thread watches their deadlines."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Options(
+                batch_size=1,
+                max_latency=0.0,
+                worker_timeout=None,
+                policy="greedy",
+                max_queue=MAX_COUNT,
+                copy_outputs=False,
+                isolate_errors=False,
+            ),
+            future_type=CoalescedFuture,
+        )
+
+    def start(self) -> None:
+        """Start nothing: callers take the batches."""
