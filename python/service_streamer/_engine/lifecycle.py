@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from .. import _core
 from .._base import cuda
 from .._base.messages import describe
-from .._waiting import callbacks, greenlets, tasks
+from .._waiting import callbacks, greenlets, imports, tasks
 
 EXIT_WAIT = 4.0
 
@@ -190,6 +190,7 @@ def _give_up() -> None:
 
 
 def _after_fork_in_child() -> None:
+    imports.forget_begun()
     callbacks.reset_after_fork()
     tasks.reset_after_fork()
     greenlets.reset_after_fork()

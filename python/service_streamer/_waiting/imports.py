@@ -1,4 +1,4 @@
-"""The explanation of a model that waits for an import, which may wait for the model.
+"""Imports that other threads have begun: of a model's module, and of this package before a fork.
 
 A module that sends a request while it is imported holds its import lock. A model that imports this
 module, in another thread, waits for that lock.
@@ -7,6 +7,7 @@ module, in another thread, waits for that lock.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import sys
 from types import FrameType
@@ -17,9 +18,24 @@ from .threads import NativeThread
 _logger = logging.getLogger("service_streamer")
 _IMPORTLIB = ("_frozen_importlib", "importlib._bootstrap")
 _OURS = NativeThread._run.__code__
+_PACKAGE = __name__.partition(".")[0]
 
 _told = False
 """the log has it, once per process"""
+
+
+def forget_begun() -> None:
+    """Let a forked child import the modules of this package that its parent was importing.
+
+    In the child, the thread that imports them is gone. So without this, it would wait for their
+    locks for ever.
+    """
+    locks: dict[str, object] = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
+    for name in list(locks):
+        if name.startswith(f"{_PACKAGE}."):
+            locks.pop(name, None)
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                del sys.modules[name]
 
 
 def obstacle() -> str:

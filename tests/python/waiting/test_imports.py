@@ -54,3 +54,34 @@ def test_a_forked_worker_does_not_wait_for_an_import_of_its_parent(child, tmp_pa
     ask = 'with Streamer(predict, 8, mp_start_method="fork") as streamer:\n    ask(streamer)\n'
     output, _ = run(child, tmp_path, ask)
     assert re.match("ImportError cannot import name 'double' from .*'app'", output)
+
+
+FORK = """
+import os, sys, threading, traceback
+from service_streamer import ThreadedStreamer
+
+reached, parent = threading.Event(), os.getpid()
+
+def stick(event, arguments):
+    if (event, arguments[:1], os.getpid()) == ("import", ("service_streamer.hub._hub",), parent):
+        reached.set()
+        threading.Event().wait()
+
+sys.addaudithook(stick)
+streamer = ThreadedStreamer(list, 8)
+threading.Thread(target=__import__, args=("service_streamer.hub",), daemon=True).start()
+reached.wait()
+pid = os.fork()
+if pid == 0:
+    try:
+        from service_streamer.hub import ModelHub
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_forked_child_imports_what_another_thread_was_importing(child):
+    child(FORK)
