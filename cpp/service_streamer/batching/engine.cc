@@ -313,7 +313,7 @@ void Engine::learn(const BatchSize& whole, const MemoryLesson& lesson) {
   MutexLock lock(mutex_);
   before_event(Clock::now());
   ++counters_.out_of_memory;
-  if (lesson.passed == 0) return;
+  if (lesson.passed == 0 || whole.load <= 0) return;                          // a limit of 0 could not climb
   const double load_of_item = whole.load / static_cast<double>(whole.items);  // parts are counted in items
   ceilings_[whole.place].failed(load_of_item * static_cast<double>(lesson.failed),
                                 load_of_item * static_cast<double>(lesson.passed));

@@ -55,7 +55,8 @@ std::string message_of(const std::exception& error) {
 }  // namespace
 
 bool is_about_memory(std::string_view text) {
-  constexpr std::array<std::string_view, 3> kWords{"not enough memory", "can't allocate memory", "out of memory"};
+  constexpr std::array<std::string_view, 4> kWords{"not enough memory", "can't allocate memory", "out of memory",
+                                                   "STATUS_ALLOC_FAILED"};
   return std::any_of(kWords.begin(), kWords.end(),
                      [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
 }

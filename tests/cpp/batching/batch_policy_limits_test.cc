@@ -215,9 +215,9 @@ TEST(BatchPolicy, NamesAreThoseOfThePythonInterface) {
   EXPECT_STREQ(to_string(PolicyKind::kAdaptive), "adaptive");
   EXPECT_STREQ(to_string(PolicyKind::kGreedy), "greedy");
   EXPECT_STREQ(to_string(PolicyKind::kWindow), "window");
-  const std::string names[] = {"full",   "idle",  "returned", "linger", "max_latency",
-                               "window", "share", "priority", "slo",    "drain"};
-  for (int reason = 0; reason < 10; ++reason) {
+  const std::string names[] = {"full",  "idle",     "returned", "linger", "max_latency", "window",
+                               "share", "priority", "memory",   "slo",    "drain"};
+  for (int reason = 0; reason < 11; ++reason) {
     EXPECT_EQ(to_string(static_cast<CloseReason>(reason)), names[reason]);
   }
 }

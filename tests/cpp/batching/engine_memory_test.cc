@@ -108,7 +108,8 @@ TEST(EngineMemory, WeightsAreLimitedWhereThereAreSomeButNeverASingleItem) {
 TEST(EngineMemory, AFailureThatTaughtNothingOnlyCounts) {
   Engine engine(kGreedy);
   engine.learn({.items = 32, .load = 32}, {.failed = 2, .passed = 0});
-  EXPECT_EQ(engine.stats().counters.out_of_memory, 1U);
+  engine.learn({.items = 32, .load = 0}, {.failed = 32, .passed = 16});  // the items weigh nothing
+  EXPECT_EQ(engine.stats().counters.out_of_memory, 2U);
   EXPECT_TRUE(engine.stats().memory_limits.empty());
 }
 

@@ -112,6 +112,8 @@ TEST(NativeWorkers, ABatchTooLargeForTheMemoryIsAnsweredInParts) {
   NativeServing serving(model);
   const auto requests = sent_together(serving, {{1, 2, 3, 4, 5, 6}, {7, 8}});
   for (const NativeRequest& request : requests) EXPECT_TRUE(request.answered());
+  EXPECT_TRUE(serving.sent({1, 2, 3, 4, 5, 6}).answered());
+  EXPECT_EQ(serving.engine.stats().counters.out_of_memory, 1U) << "the next batches are smaller";
 }
 
 TEST(NativeWorkers, AnItemTooLargeForTheMemoryFailsAlone) {

@@ -63,6 +63,8 @@ TEST(ServerLosses, WhatWasLearnedAboutTheMemoryOutlivesTheWorker) {
   EXPECT_TRUE(sent(owner.engine, {1, 2, 3, 4, 5, 6, 7, 8}).answered());
   EXPECT_EQ(owner.engine.stats().memory_limits, (std::map<std::uint64_t, double>{{0, 2}}));
   owner.server->retire_worker(first);
+  EXPECT_TRUE(owner.next_is(Kind::kRetired, first));
+  EXPECT_TRUE(owner.next_is(Kind::kGone, first));
   owner.add_ready(ran_in_parts_of(2));
   EXPECT_TRUE(sent(owner.engine, {1, 2, 3, 4, 5, 6, 7, 8}).answered());
   EXPECT_EQ(owner.engine.stats().counters.out_of_memory, 1U);
