@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from .. import _core
-from .._base.errors import RequestTimeout
+from .._base.errors import RequestTimeout, StreamerError
 from .._base.model_errors import copy_error, detached
 from .._base.options import MAX_COUNT, Cache, Options
 from .._base.request_context import reader_of
@@ -137,6 +137,10 @@ class Coalescer:
             if not (taken := engine.next_batch(0)):
                 break  # other callers have taken the rest
             self._hand_on(taken)
+        del taken
+        if request.refusal is not None:
+            request.end()
+            raise request.refusal.pop()
         return future
 
     def close(self, drain: bool) -> None:
@@ -268,7 +272,12 @@ class Coalescer:
         request = part.request
         try:
             rest = (request.priority, request.tenant, request.context)
-            shared = self._join(part.key, part.item, *rest)
+            try:
+                shared = self._join(part.key, part.item, *rest)
+            except StreamerError as error:  # the queue is full, or the streamer closed
+                request.refusal = [error]
+                batch.fail(copy_error(error))
+                return
             part.item = None
             if shared.future is None:
                 batch.complete([self._output(shared, shared.output)])
@@ -319,7 +328,7 @@ class _Part:
 class _Request:
     """A request of `submit`: the items that it waits for."""
 
-    __slots__ = ("_coalescer", "_ended", "_shared", "context", "priority", "tenant")
+    __slots__ = ("_coalescer", "_ended", "_shared", "context", "priority", "refusal", "tenant")
 
     def __init__(
         self, coalescer: Coalescer, priority: int, tenant: str | None, context: bytes | None
@@ -327,6 +336,8 @@ class _Request:
         self._coalescer = coalescer
         self._shared: list[SharedItem] = []
         self._ended = False
+        self.refusal: list[StreamerError] | None = None
+        """why an item could not be sent; the calling thread takes it out to raise it"""
         self.priority = priority
         self.tenant = tenant
         self.context = context

@@ -17,6 +17,7 @@ from service_streamer import (
     Cache,
     CancelledError,
     Pipeline,
+    QueueFull,
     RequestTimeout,
     Stage,
     StreamerClosed,
@@ -192,6 +193,25 @@ def test_close_ends_the_callers_of_a_shared_item(held):
     for ask in (streamer.predict, streamer.submit):
         with pytest.raises(StreamerClosed):
             ask(["x"])
+
+
+def test_a_full_queue_refuses_new_items_only():
+    gate = Gate()
+    full = ThreadedStreamer(gate, 1, max_queue=1, overflow="reject", coalesce=True, policy="greedy")
+    with full as streamer:
+        running = streamer.submit([1])
+        gate.wait_entered()
+        queued = streamer.submit([2])
+        for ask in (streamer.predict, streamer.submit):
+            with pytest.raises(QueueFull) as refused:
+                ask([1, 3])
+            assert refused.value.retry_after > 0
+        joined = streamer.submit([1, 2])
+        gate.open()
+        assert [running.result(LONG), queued.result(LONG)] == [[2], [4]]
+        assert joined.result(LONG) == [2, 4]
+        assert list(streamer.map(range(20))) == [2 * number for number in range(20)]
+    assert live(streamer) == 0
 
 
 NAN = float("nan")
@@ -395,19 +415,21 @@ def test_nothing_is_left_and_nothing_needs_the_collector():
     gc.disable()
     try:
         streamer = ThreadedStreamer(raise_one, 64, coalesce=True)
-        submit = streamer.submit
         references = []
         for number in range(0, 10_000, 100):
             streamer.predict([f"{number + each}" for each in range(100)])
-        for ask in (streamer.predict, lambda items: submit(items).result(LONG)):
+        for submits in (False, True):
             try:
-                ask(["bad", "good"])
+                if submits:
+                    streamer.submit(["bad", "good"]).result(LONG)
+                else:
+                    streamer.predict(["bad", "good"])
             except OneError as error:
                 references.append(weakref.ref(error))
         assert live(streamer) == 0
         streamer.close()
         coalescer = weakref.ref(streamer._coalescer)
-        del streamer, submit, ask
+        del streamer
         eventually(lambda: coalescer() is None, 5)
         assert [each() for each in references] == [None, None]  # the frames are gone, too
     finally:
