@@ -217,7 +217,9 @@ PyMethodDef methods[] = {
     {"next_batch", engine_next_batch, METH_O,
      "next_batch($self, timeout, /)\n--\n\n"
      "Takes a batch, which together with those that this thread has not answered weighs at most max_weight.\n"
-     "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
+     "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty. The thread is a "
+     "worker\n"
+     "from then on, which must not wait for requests of this engine; with the timeout 0 it is not."},
     {"ring", engine_ring, METH_NOARGS, "ring($self)\n--\n\nEnds this or the next wait in next_batch()."},
     {"run_timer", engine_run_timer, METH_NOARGS,
      "run_timer($self)\n--\n\nEnds requests whose deadline passed, until the engine is closed."},

@@ -248,8 +248,8 @@ def test_items_are_equal_by_type_and_value():
         assert key_of(alone) is None
 
 
-def test_tensors_are_equal_by_dtype_shape_and_bytes():
-    torch = pytest.importorskip("torch")
+@pytest.mark.torch
+def test_tensors_are_equal_by_dtype_shape_and_bytes(torch):
     ones = torch.ones(4, 5)
     different = [ones, ones.double(), ones.reshape(20), ones * 2, torch.ones(4, 5).bfloat16()]
     assert len({key_of(each) for each in different}) == len(different)

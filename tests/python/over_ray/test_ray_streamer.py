@@ -11,6 +11,7 @@ from ray_models import Broken, HeldBy, Unloadable, Unpicklable, Various, double_
 from waits import LONG, eventually
 
 from service_streamer import (
+    Cache,
     ClusterError,
     QueueFull,
     RayStreamer,
