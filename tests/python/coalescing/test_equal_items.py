@@ -526,9 +526,7 @@ def test_each_caller_ends_once_while_others_give_up(streamers):
     give_up_at_random(streamers(slow_model, coalesce=True), 1.0, None)
 
 
-@pytest.mark.parametrize(
-    "seconds", [1.5, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.endurance])]
-)
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(20, marks=[pytest.mark.endurance])])
 def test_each_caller_ends_once_while_a_worker_is_killed(process_streamers, seconds):
     streamer = process_streamers(slow_model, coalesce=True, worker_num=2, mp_start_method="fork")
     streamer.wait_ready()
