@@ -227,7 +227,8 @@ PyMethodDef methods[] = {
     {"next_batch", engine_next_batch, METH_O,
      "next_batch($self, timeout, /)\n--\n\n"
      "Takes a batch, which together with those that this thread has not answered weighs at most max_weight.\n"
-     "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty."},
+     "None: none in so many seconds, or ring(). False, with the timeout None: closed and empty. The thread is a\n"
+     "worker from then on, which must not wait for requests of this engine; with the timeout 0 it is not."},
     {"ring", engine_ring, METH_NOARGS,
      "ring($self)\n--\n\nEnds the wait of at least one thread in next_batch(), or the next wait."},
     {"begin_serving", engine_begin_serving, METH_NOARGS,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from .. import _core
-from .._base.errors import RequestTimeout
+from .._base.errors import RequestTimeout, StreamerError
 from .._base.model_errors import copy_error, detached
 from .._base.options import MAX_COUNT, Cache, Options
 from .._base.request_context import reader_of
@@ -21,6 +21,7 @@ from .._waiting.timeouts import countdown
 from .answers import Answers
 from .keys import key_by, key_of
 
+_SECONDS = (int, float)
 STRIPES = 64
 """parts of the table, each with a lock: a large item that is being pickled holds up few others"""
 
@@ -91,8 +92,17 @@ class Coalescer:
         self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None
     ) -> Any:
         """Do what ``Engine.predict`` does."""
-        self._inner.predict([], timeout, priority, tenant)  # raises what any request would
         items = _core.item_list(batch)
+        usual = timeout is None or (type(timeout) in _SECONDS and timeout >= 0)
+        if not usual or not items:
+            self._inner.predict([], timeout, priority, tenant)  # raises what any request would
+        elif len(items) == 1:
+            one = self._join(self._key(items[0]), items[0], priority, tenant, None)
+            try:
+                return [self._wait(one, timeout, timeout, 1)]
+            finally:
+                self._leave(one)
+                del one  # or the traceback of an error would keep it, and it has the error
         keys = list(map(self._key, items))
         deadline = None if timeout is None else time.monotonic() + timeout
         joined: list[SharedItem] = []
@@ -102,7 +112,8 @@ class Coalescer:
             for key, item in zip(keys, items, strict=True):
                 joined.append(self._join(key, item, priority, tenant, None))
             for each in joined:
-                outputs.append(self._wait(each, deadline, timeout, len(items)))
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                outputs.append(self._wait(each, left, timeout, len(items)))
             return outputs
         finally:
             each = None  # or the traceback of an error would keep the item, which has the error
@@ -137,6 +148,10 @@ class Coalescer:
             if not (taken := engine.next_batch(0)):
                 break  # other callers have taken the rest
             self._hand_on(taken)
+        del taken
+        if request.refusal is not None:
+            request.end()
+            raise request.refusal.pop()
         return future
 
     def close(self, drain: bool) -> None:
@@ -206,15 +221,19 @@ class Coalescer:
             answers = self._answers
             shared = stripe.live.get(key)
             if shared is not None:
+                if type(priority) is not int:
+                    self._check(priority, tenant)  # as < may not work
                 if not shared.future.done():
                     # a request of a higher priority does not wait behind the others in the queue
                     if priority <= shared.priority or shared.future.running():
+                        self._check(priority, tenant)
                         shared.wanted += 1
                         stripe.coalesced += 1
                         return shared
                 elif answers is not None and shared.future.exception() is None:
                     self._keep(shared, shared.future.result()[0])  # its callers wake later
             if answers is not None and (answer := answers.get(key)) is not None:
+                self._check(priority, tenant)
                 stripe.cached += 1
                 return SharedItem(key, priority, None, answer[0])
             future = self._inner.submit_async([item], None, priority, tenant, context)
@@ -222,6 +241,10 @@ class Coalescer:
             if answers is not None:
                 shared.generation = answers.generation
             return shared
+
+    def _check(self, priority: int, tenant: str | None) -> None:
+        """Raise what a request that is sent would raise. Never blocks."""
+        self._inner.submit_async([], None, priority, tenant)
 
     def _leave(self, shared: SharedItem) -> None:
         """Let a caller of an item go. Without the last one it is cancelled."""
@@ -240,13 +263,12 @@ class Coalescer:
             future._abandon()
 
     def _wait(
-        self, shared: SharedItem, deadline: float | None, timeout: float | None, items: int
+        self, shared: SharedItem, left: float | None, timeout: float | None, items: int
     ) -> Any:
         """Return the output of an item for one caller. Blocks."""
         future = shared.future
         if future is None:
             return self._output(shared, shared.output)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             error = future.exception(left)
         except RequestTimeout:
@@ -254,8 +276,9 @@ class Coalescer:
             raise RequestTimeout(f"{text} its deadline ({timeout:g} s)") from None
         if error is None:
             output = future.result()[0]
-            self._keep(shared, output)
-            return self._output(shared, output)
+            if shared.generation is not None:
+                self._keep(shared, output)
+            return self._output(shared, output) if self._copies else output
         del shared, future  # which have the exception, whose traceback has this frame
         try:
             raise copy_error(error)
@@ -268,7 +291,12 @@ class Coalescer:
         request = part.request
         try:
             rest = (request.priority, request.tenant, request.context)
-            shared = self._join(part.key, part.item, *rest)
+            try:
+                shared = self._join(part.key, part.item, *rest)
+            except StreamerError as error:  # the queue is full, or the streamer closed
+                request.refusal = [error]
+                batch.fail(copy_error(error))
+                return
             part.item = None
             if shared.future is None:
                 batch.complete([self._output(shared, shared.output)])
@@ -319,7 +347,7 @@ class _Part:
 class _Request:
     """A request of `submit`: the items that it waits for."""
 
-    __slots__ = ("_coalescer", "_ended", "_shared", "context", "priority", "tenant")
+    __slots__ = ("_coalescer", "_ended", "_shared", "context", "priority", "refusal", "tenant")
 
     def __init__(
         self, coalescer: Coalescer, priority: int, tenant: str | None, context: bytes | None
@@ -327,6 +355,8 @@ class _Request:
         self._coalescer = coalescer
         self._shared: list[SharedItem] = []
         self._ended = False
+        self.refusal: list[StreamerError] | None = None
+        """why an item could not be sent; the calling thread takes it out to raise it"""
         self.priority = priority
         self.tenant = tenant
         self.context = context

@@ -17,6 +17,7 @@ from service_streamer import (
     Cache,
     CancelledError,
     Pipeline,
+    QueueFull,
     RequestTimeout,
     Stage,
     StreamerClosed,
@@ -194,6 +195,25 @@ def test_close_ends_the_callers_of_a_shared_item(held):
             ask(["x"])
 
 
+def test_a_full_queue_refuses_new_items_only():
+    gate = Gate()
+    full = ThreadedStreamer(gate, 1, max_queue=1, overflow="reject", coalesce=True, policy="greedy")
+    with full as streamer:
+        running = streamer.submit([1])
+        gate.wait_entered()
+        queued = streamer.submit([2])
+        for ask in (streamer.predict, streamer.submit):
+            with pytest.raises(QueueFull) as refused:
+                ask([1, 3])
+            assert refused.value.retry_after > 0
+        joined = streamer.submit([1, 2])
+        gate.open()
+        assert [running.result(LONG), queued.result(LONG)] == [[2], [4]]
+        assert joined.result(LONG) == [2, 4]
+        assert list(streamer.map(range(20))) == [2 * number for number in range(20)]
+    assert live(streamer) == 0
+
+
 NAN = float("nan")
 DISTINCT = [
     *(1, 1.0, True, 0.0, -0.0, NAN, 0, False, None, "1", b"1", 1j, (), (1,), (1.0,), ("1",)),
@@ -228,8 +248,8 @@ def test_items_are_equal_by_type_and_value():
         assert key_of(alone) is None
 
 
-def test_tensors_are_equal_by_dtype_shape_and_bytes():
-    torch = pytest.importorskip("torch")
+@pytest.mark.torch
+def test_tensors_are_equal_by_dtype_shape_and_bytes(torch):
     ones = torch.ones(4, 5)
     different = [ones, ones.double(), ones.reshape(20), ones * 2, torch.ones(4, 5).bfloat16()]
     assert len({key_of(each) for each in different}) == len(different)
@@ -395,19 +415,21 @@ def test_nothing_is_left_and_nothing_needs_the_collector():
     gc.disable()
     try:
         streamer = ThreadedStreamer(raise_one, 64, coalesce=True)
-        submit = streamer.submit
         references = []
         for number in range(0, 10_000, 100):
             streamer.predict([f"{number + each}" for each in range(100)])
-        for ask in (streamer.predict, lambda items: submit(items).result(LONG)):
+        for submits in (False, True):
             try:
-                ask(["bad", "good"])
+                if submits:
+                    streamer.submit(["bad", "good"]).result(LONG)
+                else:
+                    streamer.predict(["bad", "good"])
             except OneError as error:
                 references.append(weakref.ref(error))
         assert live(streamer) == 0
         streamer.close()
         coalescer = weakref.ref(streamer._coalescer)
-        del streamer, submit, ask
+        del streamer
         eventually(lambda: coalescer() is None, 5)
         assert [each() for each in references] == [None, None]  # the frames are gone, too
     finally:
@@ -504,9 +526,7 @@ def test_each_caller_ends_once_while_others_give_up(streamers):
     give_up_at_random(streamers(slow_model, coalesce=True), 1.0, None)
 
 
-@pytest.mark.parametrize(
-    "seconds", [1.5, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.endurance])]
-)
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(20, marks=[pytest.mark.endurance])])
 def test_each_caller_ends_once_while_a_worker_is_killed(process_streamers, seconds):
     streamer = process_streamers(slow_model, coalesce=True, worker_num=2, mp_start_method="fork")
     streamer.wait_ready()

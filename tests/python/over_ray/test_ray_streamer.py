@@ -19,6 +19,7 @@ from ray_models import (
 from waits import LONG, eventually
 
 from service_streamer import (
+    Cache,
     ClusterError,
     QueueFull,
     RayStreamer,
@@ -269,3 +270,12 @@ def test_closing_answers_or_ends_what_is_queued(ray_streamers, tmp_path):
     for future in futures:
         with pytest.raises(StreamerError):
             future.result(0)
+
+
+def test_equal_items_of_a_client_run_once(ray_streamers):
+    streamer = ray_streamers(double_slowly, 8, coalesce=True, cache=Cache(max_items=9))
+    futures = [streamer.submit([1, 2]) for _ in range(5)]
+    assert [future.result(LONG) for future in futures] == [[2, 4]] * 5
+    assert streamer.predict([2, 3], timeout=LONG) == [4, 6]
+    stats = streamer.stats()
+    assert (stats.submitted, stats.coalesced + stats.cached) == (3, 9)

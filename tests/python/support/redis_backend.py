@@ -14,6 +14,8 @@ CLIENT = (
     "output",
     "key",
     "weight",
+    "coalesce",
+    "cache",
     "bucket",
     "secret",
 )
