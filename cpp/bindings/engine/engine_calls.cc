@@ -105,6 +105,17 @@ bool call_once(bool& called, PyObject* hook) {
   return none != nullptr;
 }
 
+// Puts the functions from `begin` on back, with an exception set, which stays. Without memory they are lost.
+void keep_for_next_request(EngineObject* self, PyObject* functions, Py_ssize_t begin) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject* kept = PyList_GetSlice(functions, begin, PyList_GET_SIZE(functions));
+  const bool is_list = kept != nullptr && self->next_request != nullptr;
+  if (is_list) PyList_SetSlice(kept, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, self->next_request);
+  if (kept != nullptr) Py_XSETREF(self->next_request, kept);
+  PyErr_Restore(type, value, traceback);
+}
+
 // Calls the functions of call_at_next_request(). What one raises is no fault of the caller; false: a Ctrl-C is for it.
 bool call_waiting_functions(EngineObject* self) {
   PyObject* functions = std::exchange(self->next_request, nullptr);
@@ -114,6 +125,7 @@ bool call_waiting_functions(EngineObject* self) {
     interrupted = none == nullptr && !PyErr_ExceptionMatches(PyExc_Exception);
     if (none == nullptr && !interrupted) PyErr_WriteUnraisable(PyList_GET_ITEM(functions, i));
     Py_XDECREF(none);
+    if (interrupted) keep_for_next_request(self, functions, i + 1);
   }
   Py_DECREF(functions);
   return !interrupted;

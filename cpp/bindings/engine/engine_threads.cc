@@ -15,12 +15,16 @@ EngineObject* self_of(PyObject* self) {
   return reinterpret_cast<EngineObject*>(self);
 }
 
-// To be called by a thread before it takes batches. False with an exception set: other workers take them.
+// False with an exception set: other workers than threads of Python take the batches.
+bool check_workers(EngineObject* self) {
+  const char* workers = self->backend->workers();
+  if (workers != nullptr) PyErr_Format(PyExc_RuntimeError, "the workers of this engine are %s", workers);
+  return workers == nullptr;
+}
+
+// To be called by a thread before it takes batches. False with an exception set: it must not.
 bool begin_serving(EngineObject* self) {
-  if (const char* workers = self->backend->workers()) {
-    PyErr_Format(PyExc_RuntimeError, "the workers of this engine are %s", workers);
-    return false;
-  }
+  if (!check_workers(self)) return false;
   if (served_engine() != self) use_exact_timers();  // a worker waits for short times
   set_served_engine(self);
   return true;
@@ -102,7 +106,7 @@ PyObject* engine_next_batch(PyObject* object, PyObject* timeout) {
   WaitEnd end{.rung = &self->rung, .when_closed = timeout == Py_None};
   if (!deadline_from(timeout, end.deadline)) return nullptr;
   // A thread that does not wait is no worker of the engine, which may have requests of its own.
-  if (end.deadline > Clock::now() && !begin_serving(self)) return nullptr;
+  if (!(end.deadline > Clock::now() ? begin_serving(self) : check_workers(self))) return nullptr;
   bool closed = false;
   const ItemWeights live = self->weighs ? EngineBatch::live_items(self) : ItemWeights{};
   DeferredWake none;
@@ -122,8 +126,8 @@ PyObject* engine_begin_serving(PyObject* object, PyObject*) {
 PyObject* engine_ring(PyObject* object, PyObject*) {
   EngineObject* self = self_of(object);
   self->rung = true;
-  if (self->fork_generation == fork_generation()) self->engine->wake_idle();
-  Py_RETURN_NONE;
+  if (self->fork_generation != fork_generation()) Py_RETURN_NONE;
+  return none_or_raise(attempt([&] { self->engine->wake_idle(); }));
 }
 
 PyObject* engine_unwanted_threads(PyObject* object, PyObject*) {

@@ -613,7 +613,7 @@ void Engine::replied(const Request& request, TimePoint now) {
     MutexLock lock(mutex_);
     before_event(now);
   }
-  times_.latency.add(now - request.begun());
+  if (request.outcome == Outcome::kAnswered) times_.latency.add(now - request.begun());
 }
 
 double Engine::retry_after(const Request& refused) const {

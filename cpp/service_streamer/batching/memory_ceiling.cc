@@ -14,7 +14,7 @@ constexpr double kStep = 1.0 / 32;  // of the limit
 void MemoryCeiling::failed(double size, double passed) {
   constexpr double kRounding = 1e-9;            // sizes may be added up in another order
   if (size > limit_ * (1 + kRounding)) return;  // the batch was cut before the last failure
-  if (limit_ < kNone && size > good_) {
+  if (good_ > 0 && size > good_) {
     limit_ = good_;
     left_ = kRest;
   } else {
@@ -29,10 +29,11 @@ void MemoryCeiling::passed(double size, double most, double least_step) {
   if (limit_ == kNone) return;
   good_ = std::max(good_, std::min(size, limit_));
   since_failed_ = std::min(since_failed_ + 1, kRest);
+  if (since_failed_ == kRest) left_ = std::min(left_, pace_ = kPace);
   if (--left_ > 0) return;
   limit_ += std::max(least_step, kStep * limit_);
   left_ = pace_;
-  if (limit_ >= most) *this = {};
+  if (limit_ >= most) limit_ = kNone;
 }
 
 }  // namespace service_streamer

@@ -10,7 +10,7 @@ namespace service_streamer {
 //
 // The rule is like the one that TCP has for the memory of a network, additive increase and multiplicative decrease:
 //   - A batch fails that had room before: the limit falls to the part of it that ran. Then it climbs by a small step
-//     after every few batches. If failures follow each other soon, the climb is slower.
+//     after every few batches. If failures follow each other soon, the climb is slower for a while.
 //   - A batch fails that is larger than any before: the limit goes back to the largest that ran, and rests there. Then
 //     it climbs again.
 //
@@ -26,8 +26,8 @@ class MemoryCeiling {
   // largest part.
   void failed(double size, double passed);
 
-  // A batch that the limit had closed has run. The limit is forgotten once it reaches `most`, which batches have
-  // without it. A step is at least `least_step`.
+  // A batch that the limit had closed has run. There is no limit once it reaches `most`, which batches have without it;
+  // the size that ran is remembered, for if `most` fails. A step is at least `least_step`.
   void passed(double size, double most, double least_step);
 
  private:

@@ -178,7 +178,7 @@ class OnnxModel(Loadable):
                 ) from None
             raise
         finally:
-            del self._runs[thread]
+            self._runs.pop(thread, None)  # a signal handler may have run it in between
             self._memories.append(memory)
         return join(found, failed, len(items))  # type: ignore[no-any-return]
 

@@ -147,6 +147,9 @@ TEST(EngineStats, LatencyIsFromTheArrivalUntilTheCallerHasTheResultOrTheReplyIsS
   EXPECT_EQ(engine.stats().latency.min, milliseconds(4));
   EXPECT_EQ(engine.stats().latency.max, milliseconds(9));
   EXPECT_EQ(engine.stats().delivery_time.count, 1U);
+  elsewhere->outcome = Outcome::kExpired;
+  engine.replied(*elsewhere, elsewhere->arrived + milliseconds(99));
+  EXPECT_EQ(engine.stats().latency.count, 2U) << "only of requests that were answered";
 }
 
 TEST(EngineStats, AFailedOrLostBatchCountsAsABatch) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -67,6 +68,27 @@ TEST(MemoryCeiling, StaysNearTheMemoryThatIsFreeAndSeldomFails) {
   }
 }
 
+TEST(MemoryCeiling, ALimitJustBelowThatOfBatchesIsFoundOnce) {
+  for (double most : {2, 3, 8, 64, 256}) {
+    const double room = most - 1;
+    MemoryCeiling ceiling;
+    int failed = 0;
+    double items = 0;
+    for (int i = 0; i < 10'000; ++i) {
+      const double size = std::min(most, std::floor(ceiling.limit()));
+      if (size > room) {
+        ++failed;
+        ceiling.failed(size, std::floor(size / 2));
+      } else {
+        ceiling.passed(size, most, 1);
+      }
+      items += size;
+    }
+    EXPECT_LE(failed, 10) << most;
+    EXPECT_GE(items, 0.9 * room * 10'000) << most;
+  }
+}
+
 TEST(MemoryCeiling, TheFirstFailureHalvesAndTheClimbEndsBelowTheNext) {
   MemoryCeiling ceiling;
   EXPECT_EQ(ceiling.limit(), MemoryCeiling::kNone);
@@ -101,6 +123,15 @@ TEST(MemoryCeiling, FailuresThatFollowEachOtherMakeTheClimbSlower) {
   EXPECT_EQ(ceiling.limit(), 15);
   ceiling.passed(15, 64, 1);
   EXPECT_EQ(ceiling.limit(), 16);
+}
+
+TEST(MemoryCeiling, TheClimbIsFastAgainLongAfterTheLastFailure) {
+  MemoryCeiling ceiling;
+  for (double size = 2'048; size > 8; size /= 2) ceiling.failed(size, size / 2);
+  for (int i = 0; i < 2'048; ++i) ceiling.passed(8, 2'048, 1);
+  const double before = ceiling.limit();
+  for (int i = 0; i < 4; ++i) ceiling.passed(ceiling.limit(), 2'048, 1);
+  EXPECT_EQ(ceiling.limit(), before + 1);
 }
 
 TEST(MemoryCeiling, IsForgottenOnceItDoesNotMatter) {

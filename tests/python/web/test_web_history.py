@@ -181,7 +181,10 @@ def test_an_error_of_the_function_is_no_fault_of_the_caller_but_a_ctrl_c_is_for_
     view_of(streamer).call_at_next_request(lambda: fail(ValueError("mine")))
     assert streamer.predict([1]) == [2]
     view_of(streamer).call_at_next_request(lambda: fail(KeyboardInterrupt()))
+    others = []
+    view_of(streamer).call_at_next_request(lambda: others.append("called"))
     with pytest.raises(KeyboardInterrupt):
         streamer.predict([1])
     assert streamer.predict([1]) == [2]
+    assert others == ["called"]
     assert streamer.stats().submitted == 2
