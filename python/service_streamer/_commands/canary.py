@@ -16,6 +16,7 @@ from .options import CommandError, new_parser
 
 _TIMEOUT = 5.0  # s for an answer of the page
 _PAUSE = 0.2  # s between two looks at the load
+_PATIENCE = 5.0  # s in which no answer of the page has to know of the load
 
 _EXAMPLE = """
 The page is that of serve FOLDER --monitor, or of service_streamer.web in an application. It must
@@ -47,31 +48,53 @@ def add_to(commands: Any) -> None:
     what.add_argument("--end", action="store_true", help="give it no more requests")
     add("--margin", type=float, help="most that its error rate may be higher (0.05)")
     add("--min-requests", type=int, help="that it answers before its error rate counts (100)")
+    add("--timeout", type=float, default=600.0, help="seconds to wait until it is loaded (600)")
     add("--hub", default=None, metavar="NAME", help="of the hub on the page (the only one)")
     add("--token-file", default=None, metavar="FILE", help="its first line is the token")
 
 
-def run(place: str, model: str, *, hub: str | None, token_file: str | None, **what: Any) -> int:
+def run(
+    place: str,
+    model: str,
+    *,
+    timeout: float,
+    hub: str | None,
+    token_file: str | None,
+    **what: Any,
+) -> int:
     """Change the canary, and wait until a new one gets requests."""
     page = _Page(place, hub, _token(token_file))
     name, _, version = model.partition("@")
     if "share" not in what:
         if version or len(what) > 1:
             raise CommandError("--promote and --end take the name of the model, and no more")
-        page.change({"promote" if "promote" in what else "rollback": name})
+        page.change({"promote" if "promote" in what else "end": name})
         say(f"done: {page.shown(name)}")
         return 0
     if not version.isdecimal():
         raise CommandError(f"the model must have a version, such as {name}@4, not {model!r}")
+    if not timeout > 0:
+        raise CommandError(f"--timeout must be positive, not {timeout:g}")
+    number = int(version)
+    model = f"{name}@{number}"  # as the events have it
     seen = {event["id"] for event in page.events()}
-    page.change({"canary": {"model": name, "version": int(version), **what}})
+    page.change({"canary": {"model": name, "version": number, **what}})
     say(f"{model} is being loaded")
-    while True:
-        ends = [event["text"] for event in page.events() if event["id"] not in seen]
-        if found := [text for text in ends if text.startswith(f"canary {model} ")]:
+    begun = known_at = time.monotonic()
+    while (now := time.monotonic()) - begun < timeout:
+        texts, is_loading = page.progress(name, number, seen)
+        if found := [text for text in texts if text.startswith(f"canary {model} ")]:
             say(found[0])
             return 0 if " gets " in found[0] else 1
+        if is_loading or f"load {model} as a canary" in texts:
+            known_at = now
+        elif now - known_at > _PATIENCE:
+            raise CommandError(
+                f"{place} does not know the load of {model}: its server was started again, or "
+                "another process answers"
+            )
         time.sleep(_PAUSE)
+    raise CommandError(f"{model} was not loaded within {timeout:g} s. The load goes on")
 
 
 def _token(file: str | None) -> str | None:
@@ -116,6 +139,15 @@ class _Page:
     def events(self) -> list[dict[str, Any]]:
         """Return the last changes."""
         return [each for each in self._stats()["events"] if each["streamer"] == self._hub]
+
+    def progress(self, model: str, number: int, seen: set[str]) -> tuple[list[str], bool]:
+        """Return the texts of the events that are not in `seen`; and True if a version loads."""
+        stats = self._stats()
+        events = [each for each in stats["events"] if each["streamer"] == self._hub]
+        models = (stats["streamers"].get(self._hub) or {}).get("models") or {}
+        version = models.get(model, {}).get("versions", {}).get(str(number), {})
+        texts = [each["text"] for each in events if each["id"] not in seen]
+        return texts, version.get("state") == "loading"
 
     def shown(self, model: str) -> str:
         """Return what serves now."""

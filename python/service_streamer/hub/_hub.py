@@ -255,18 +255,41 @@ class ModelHub:
         Raises:
             UnknownModel: there is no such model, or no such version in its folder.
             ValueError: an argument is invalid, or the version serves already.
-            ModelLoadError, RequestTimeout: it is not loaded. Nothing has changed.
+            ModelLoadError: it cannot be loaded, or another canary or `end_canary` came before the
+                end of the load. Nothing has changed.
+            RequestTimeout: it is not loaded. Nothing has changed.
         """
         limit = _options.timeout("timeout", timeout)
         plan = CanaryPlan(version, share, margin, min_requests)
         model, rollout = self._watched(name)
-        tried = rollout.begin_canary(model, plan)
+        with self._loader.lock:
+            earlier = model.trying
         try:
+            tried = rollout.begin_canary(model, plan)
             greenlets.call(self._loader.wait, tried, limit)
             rollout.switch(tried)  # if the thread that has loaded it has not come so far
         finally:
-            if model.trying is plan:
-                model.trying = None
+            with self._loader.lock:
+                if model.trying is plan:  # the one that model.toml asks for is still tried
+                    model.trying = earlier if earlier is model.declared else None
+        if model.canary is None or model.canary.plan is not plan:
+            raise ModelLoadError(f"the canary {tried.name} was ended or replaced meanwhile")
+
+    def end_canary(self, name: str) -> None:
+        """Take the canary of a model out of service, also one that is still being loaded.
+
+        The version that serves goes on. A call of `canary` that waits raises `ModelLoadError`.
+
+        Args:
+            name: of a model in a folder that is watched.
+
+        Raises:
+            UnknownModel: there is no such model.
+            ValueError: the model has no canary.
+        """
+        model, rollout = self._watched(name)
+        if not rollout.cancel(model):
+            raise ValueError(f"model {name!r} has no canary")
 
     def promote(self, name: str) -> int:
         """Let the canary of a model serve. Return its number.

@@ -53,8 +53,8 @@ class VersionStatus:
     failed: int = 0
     """the number of requests that raised an exception of the model"""
     latency: TimeSummary | None = None
-    """the latency of the requests of this process in the last 10 s, as callers see it; None: there
-    was none, or it is in a worker process with other models"""
+    """the latency of the requests of this process in the last 10 s, without the wait for a load;
+    None: there was none, or it is in a worker process with other models"""
 
 
 @dataclasses.dataclass(frozen=True)

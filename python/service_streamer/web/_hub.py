@@ -11,7 +11,10 @@ from .._statistics.formats import memory as shown
 from ..hub import ModelHub, ModelLoadError, ModelStatus, UnknownModel, view_of
 from ._targets import Look, Task, Wait
 
-CHANGES: tuple[str, ...] = ("load", "unload", "pin", "unpin", "canary", "promote", "rollback")
+CHANGES: tuple[str, ...] = (
+    *("load", "unload", "pin", "unpin"),
+    *("canary", "promote", "end", "rollback"),
+)
 
 
 class HubTarget:
@@ -75,7 +78,8 @@ class HubTarget:
                 hub.rollback(name, timeout=0)
             return None
         direct: dict[str, Callable[[str], object]]
-        direct = {"pin": hub.pin, "unpin": hub.unpin, "promote": hub.promote}
+        direct = {"pin": hub.pin, "unpin": hub.unpin}
+        direct |= {"promote": hub.promote, "end": hub.end_canary}
         direct[change](name)
         return None
 

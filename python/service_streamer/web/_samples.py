@@ -19,6 +19,7 @@ SECONDS = 300
 """of samples that are kept"""
 PERIOD = 1.0  # s between two samples
 QUIET = 10  # samples without a change, after which the thread ends
+UNNOTICED = 300  # the same, if the next request cannot be noticed
 
 _FIELDS = (
     *("engine_id", "uptime", "policy", "batch_size", "max_latency", "slo", "workers"),
@@ -50,7 +51,9 @@ class Samples:
     """Takes a sample a second while something happens, and keeps those of `SECONDS`.
 
     A thread takes them from a request on, until nothing has changed for `QUIET` of them. The next
-    request starts it again, so nothing runs while there are no requests.
+    request starts it again, so nothing runs while there are no requests. If a target does not
+    notice its requests, `as_json` starts the thread. Then it ends after `UNNOTICED` samples without
+    a change and without a call of `as_json`.
     The memory is bounded: a sample has about 1 KB, and 100 bytes for each worker process. Any
     thread may call the methods.
 
@@ -71,16 +74,21 @@ class Samples:
         self._watch()
 
     def wake(self) -> None:
-        """Start the thread, unless it runs. Never blocks for long, and never raises."""
+        """Start the thread, unless it runs. Never blocks for long, and raises no Exception."""
         self._asked = True
         if not self._running.acquire(blocking=False):
             return
-        run = functools.partial(_run, weakref.ref(self))
+        thread: NativeThread | None = None
         try:
-            NativeThread(run, "service-streamer-samples").start()
-        except Exception:  # no thread can start now; the next request must try again
-            self._running.release()
-            self._watch()
+            run = functools.partial(_run, weakref.ref(self))
+            thread = NativeThread(run, "service-streamer-samples")
+            thread.start()
+        except BaseException as error:  # no thread can start now, or Ctrl-C
+            if thread is None or (not thread.has_begun and thread.join(0)):
+                self._running.release()
+                self._watch()  # the next request must try again
+            if not isinstance(error, Exception):
+                raise
 
     def as_json(self) -> bytes:
         """Return the samples as a JSON object: a list for each name, the oldest first."""
@@ -129,8 +137,12 @@ class Samples:
         self._quiet = 0 if self.take() else self._quiet + 1
         if self._quiet < QUIET:
             return True
-        self._asked = False
-        if not self._watch() or self.take() or self._asked:
+        asked, self._asked = self._asked, False
+        if not self._watch() and (asked or self._quiet < UNNOTICED):
+            self._quiet = 0 if asked else self._quiet
+            return True
+        if self.take() or self._asked:
+            self._quiet = 0
             return True
         self._quiet = 0
         self._running.release()
@@ -145,7 +157,13 @@ def _notice(reference: Callable[[], Samples | None], name: str) -> None:
 
 def _run(reference: Callable[[], Samples | None]) -> None:
     sleep, due = original("time", "sleep"), time.monotonic()
-    while (samples := reference()) is not None and samples._goes_on():
+    while (samples := reference()) is not None:
+        try:
+            if not samples._goes_on():
+                return
+        except BaseException:
+            samples._running.release()  # another thread may start
+            raise
         del samples
         due = max(due + PERIOD, time.monotonic())
         sleep(due - time.monotonic() if due > time.monotonic() else 0.0)

@@ -1,7 +1,7 @@
 """`service-streamer canary`: a canary is begun, promoted and ended through a page."""
 
 import pytest
-from hub_models import Folder
+from hub_models import GATE, Folder
 from thread_models import double
 from waits import eventually
 from web_clients import TOKEN
@@ -21,9 +21,12 @@ def hub(tmp_path):
     for number in (1, 2):
         folder.add(number)
     folder.add(3, factor="many")
+    folder.add(4, gate=True)
+    GATE.clear()
     with ModelHub.watch(folder.root / "models") as hub:
         hub.load("times")
         yield hub
+        GATE.set()
 
 
 @pytest.fixture
@@ -47,9 +50,27 @@ def test_it_begins_promotes_and_ends_a_canary(canary, hub):
     code, said = canary("times", "--promote")
     assert code == 0
     eventually(lambda: hub.status()["times"].serving == 2)
-    code, said = canary("times", "--end")  # back to 1
-    assert code == 0
-    eventually(lambda: hub.status()["times"].serving == 1)
+    code, said = canary("times", "--end")  # not the version that serves
+    assert (code, "has no canary" in said, hub.status()["times"].serving) == (2, True, 2)
+    assert canary("times@01", "--share", "0.5")[0] == 0
+    assert canary("times", "--end")[0] == 0
+    assert hub.status()["times"].canary.ended == "it was taken out of service"
+    assert hub.status()["times"].serving == 2
+
+
+def test_the_command_ends_before_a_load_that_takes_too_long(canary, hub):
+    code, said = canary("times@4", "--share", "1", "--timeout", "0.3")
+    assert (code, "times@4 was not loaded within 0.3 s. The load goes on" in said) == (2, True)
+    assert hub._models["times"].trying is not None
+    assert canary("times", "--end")[0] == 0
+    assert hub._models["times"].trying is None
+
+
+def test_the_command_ends_if_the_page_does_not_know_the_load(canary, monkeypatch):
+    monkeypatch.setattr("service_streamer._commands.canary._PATIENCE", 0.1)
+    monkeypatch.setattr("service_streamer.web._control.Events.all", lambda events: [])
+    code, said = canary("times@2", "--share", "1")
+    assert (code, "does not know the load of times@2" in said) == (2, True)
 
 
 def test_a_canary_that_cannot_be_loaded_is_exit_code_1(canary, hub):
@@ -62,9 +83,10 @@ def test_a_canary_that_cannot_be_loaded_is_exit_code_1(canary, hub):
     ("arguments", "error"),
     [
         (["times", "--share", "1"], "must have a version, such as times@4, not 'times'"),
-        (["times@7", "--share", "1"], "has no version 7; it has 1, 2, 3"),
+        (["times@7", "--share", "1"], "has no version 7; it has 1, 2, 3, 4"),
         (["times@2", "--share", "10"], "share must be from 0 to 1, not 10"),
         (["other@2", "--share", "1"], "no model 'other'"),
+        (["times@2", "--share", "1", "--timeout", "0"], "--timeout must be positive, not 0"),
         (["times@2", "--promote"], "take the name of the model, and no more"),
         (["times", "--promote", "--hub", "others"], "shows the hubs ['models'], not 'others'"),
         (["times", "--promote"], "has no canary"),

@@ -3,9 +3,13 @@
 import asyncio
 
 import pytest
-from waits import LONG, eventually
+from hub_models import GATE
+from waits import LONG, Threads, eventually
 
+from service_streamer import StreamerClosed
 from service_streamer.hub import ModelLoadError, UnknownModel
+from service_streamer.hub._models import State
+from service_streamer.hub._versions.plan import CanaryPlan
 
 pytest.importorskip("watchfiles")
 
@@ -120,6 +124,91 @@ def test_a_canary_that_cannot_be_loaded(folder, hub):
     assert hub.predict("times", [1]) == [1]
 
 
+def test_the_end_of_a_canary_never_rolls_back(hub):
+    hub.canary("times", version=2, share=1)
+    hub.end_canary("times")
+    assert (hub.predict("times", [1]), canary(hub).ended) == ([1], "it was taken out of service")
+    hub.canary("times", version=2, share=1)
+    hub.promote("times")
+    with pytest.raises(ValueError, match="has no canary"):
+        hub.end_canary("times")
+    assert (hub.status()["times"].serving, hub.status()["times"].earlier) == (2, 1)
+
+
+def test_a_canary_that_is_being_loaded_can_be_ended(folder, hub):
+    folder.add(3, gate=True)
+    eventually(lambda: 3 in hub._models["times"].folders)
+    threads = Threads()
+    threads.run(hub.canary, "times", version=3, share=1)
+    eventually(lambda: hub._models["times"].trying is not None)
+    hub.end_canary("times")
+    GATE.set()
+    threads.join()
+    (error,) = threads.outcomes
+    assert isinstance(error, ModelLoadError)
+    assert str(error) == "the canary times@3 was ended or replaced meanwhile"
+    assert (canary(hub), hub.predict("times", [1])) == (None, [1])
+    eventually(lambda: set(hub.status()["times"].versions) == {1})
+
+
+def test_a_failed_canary_leaves_the_one_that_is_being_loaded_to_model_toml(folder, hub):
+    folder.add(3, gate=True)
+    folder.add(4, factor="many")
+    folder.configure("policy = 'pinned:1'", more="\n[canary]\nversion = 3\nshare = 1\n")
+    model = hub._models["times"]
+    eventually(lambda: model.trying is not None and 4 in model.folders)
+    declared, first = model.trying, model.versions[3]
+    threads = Threads()
+    threads.run(hub.canary, "times", version=4, share=0.5)
+    eventually(lambda: model.trying is not declared)
+    folder.add(5)  # the folder is read again
+    eventually(lambda: first.dropped)
+    GATE.set()
+    threads.join()
+    assert isinstance(threads.outcomes[0], ModelLoadError)
+    assert model.trying is declared
+    folder.add(6)
+    eventually(lambda: canary(hub) is not None)
+    assert (canary(hub).version, hub.predict("times", [1])) == (3, [3])
+
+
+def test_a_canary_that_could_not_be_asked_for_is_not_tried(hub):
+    hub.close()
+    with pytest.raises(StreamerClosed):
+        hub.canary("times", version=2, share=1)
+    assert hub._models["times"].trying is None
+
+
+def test_a_version_that_is_drained_or_out_of_service_is_no_canary(hub, monkeypatch):
+    hub.canary("times", version=2, share=0.1)
+    model, rollout = hub._watched("times")
+    version = model.versions[2]
+    with monkeypatch.context() as patch:
+        patch.setattr(version, "state", State.DRAINING)
+        rollout.begin_canary(model, CanaryPlan(2, 0.5))
+        assert canary(hub).share == 0.1
+    rollout.switch(version)  # as when it is loaded again
+    assert canary(hub).share == 0.5
+    hub.end_canary("times")
+    assert version.dropped
+    model.trying = CanaryPlan(2, 0.7)
+    rollout.switch(version)
+    model.trying = None
+    assert (canary(hub).share, model.serving.canary) == (0.5, None)
+
+
+def test_the_counts_of_a_replaced_canary_end_nothing(hub, caplog):
+    hub.canary("times", version=2, share=1, min_requests=1)
+    model = hub._models["times"]
+    before = model.canary
+    hub.canary("times", version=2, share=0.5)
+    with pytest.raises(TypeError), before.request(model.serving, None):  # made before
+        raise TypeError("mine")
+    assert before.ended == "another canary has begun"
+    assert (canary(hub).ended, canary(hub).share) == (None, 0.5)
+    assert not any("the canary has ended" in each.getMessage() for each in caplog.records)
+
+
 def test_what_a_canary_must_be(hub):
     with pytest.raises(UnknownModel, match="has no version 7; it has 1, 2"):
         hub.canary("times", version=7, share=0.5)
@@ -145,6 +234,21 @@ def test_model_toml_begins_and_ends_a_canary(folder, hub):
     folder.configure(pinned)
     eventually(lambda: canary(hub).ended == "model.toml has changed")
     eventually(lambda: set(hub.status()["times"].versions) == {1})
+
+
+def test_a_wrong_edit_of_model_toml_does_not_keep_the_canary_for_ever(folder, hub):
+    table = "\n[canary]\nversion = {}\nshare = 1\n"
+    pinned = "policy = 'pinned:1'"
+    folder.configure(pinned, more=table.format(2))
+    eventually(lambda: canary(hub) is not None)
+    for number in (7, 8):  # each is reported
+        folder.configure(pinned, more=table.format(number))
+        why = f"has no version {number}; it has 1, 2"
+        eventually(lambda why=why: why in (hub.status()["times"].error or ""))
+    assert canary(hub).ended is None
+    folder.configure(pinned)
+    eventually(lambda: canary(hub).ended == "model.toml has changed")
+    eventually(lambda: hub.status()["times"].error is None)
 
 
 def test_a_wrong_canary_of_model_toml_is_named_and_begins_when_it_can(folder, hub):

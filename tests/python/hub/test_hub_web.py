@@ -127,10 +127,14 @@ def test_a_version_is_promoted_and_rolled_back(serves_asgi, watched, folder):
     assert steer(client, promote="times") == (200, {"promote": "times"})
     assert hub.predict("times", [1]) == [2]
     eventually(lambda: shown(client)["models"]["times"]["earlier"] == 1)
+    assert steer(client, end="times") == (422, "model 'times' has no canary")
     assert steer(client, rollback="times") == (200, {"rollback": "times"})
     eventually(lambda: hub.predict("times", [1]) == [1])
     assert steer(client, rollback="times")[0] == 422
     assert told(client) == ["promote times", "rollback times"]
+    hub.canary("times", version=2, share=0.5)
+    assert steer(client, end="times") == (200, {"end": "times"})
+    assert hub.status()["times"].canary.ended is not None
 
 
 def test_a_canary_is_begun_by_a_request(serves, watched, folder):
@@ -180,6 +184,7 @@ def test_latency_and_failures_of_each_version_are_shown(serves_asgi, hubs):
         ({"pin": 3}, 422, "pin must be the name of a model, not 3"),
         ({"pin": "double", "load": "double"}, 422, "one change of a hub at a time"),
         ({"promote": "double"}, 422, "is in no folder"),
+        ({"end": "double"}, 422, "is in no folder"),
         ({"canary": "double"}, 422, "canary must be an object with a model, not 'double'"),
         ({"canary": {"model": "double", "version": 2, "share": 0.1}}, 422, "is in no folder"),
         ({"batch_size": 3}, 422, "unknown: 'batch_size'; known: load"),

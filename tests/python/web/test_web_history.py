@@ -11,6 +11,7 @@ from thread_models import double
 from waits import LONG, eventually
 
 from service_streamer import RedisStreamer, ThreadedStreamer, web
+from service_streamer._waiting.threads import NativeThread
 from service_streamer.web import _samples
 from service_streamer.web._samples import Samples, sample_of
 from service_streamer.web._targets import StreamerTarget
@@ -109,6 +110,42 @@ def test_a_closed_streamer_and_a_forgotten_page_end_the_thread(streamer, started
     web.create_app(streamer)
     streamer.close()
     eventually(lambda: started(THREAD) == [])
+
+
+def test_a_target_that_cannot_notice_requests_is_left_alone_after_a_while(
+    streamer, started, quick, monkeypatch
+):
+    monkeypatch.setattr(_samples, "UNNOTICED", 12)
+    target = StreamerTarget(streamer, None, False)
+    monkeypatch.setattr(target, "call_at_next_request", lambda function: False)
+    samples = Samples({"one": target})
+    for n in (1, 2):  # each time anew
+        streamer.predict([n])
+        samples.as_json()
+        assert len(started(THREAD)) == 1
+        eventually(lambda: started(THREAD) == [])
+        assert json.loads(samples.as_json())["one"][-1]["stats"]["completed"] == n
+        eventually(lambda: started(THREAD) == [])
+
+
+def test_a_ctrl_c_or_an_error_leaves_the_samples_to_the_next_thread(streamer, quick, monkeypatch):
+    class Interrupted(NativeThread):
+        def start(self):
+            raise KeyboardInterrupt
+
+    samples = Samples({"one": StreamerTarget(streamer, None, False)})
+    with monkeypatch.context() as patch:
+        patch.setattr(_samples, "NativeThread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            samples.wake()
+    with monkeypatch.context() as patch:
+        patch.setattr(Samples, "_goes_on", lambda samples: 1 / 0)
+        samples._running.acquire()
+        with pytest.raises(ZeroDivisionError):
+            _samples._run(lambda: samples)
+    assert not samples._running.locked()
+    streamer.predict([1])
+    eventually(lambda: json.loads(samples.as_json())["one"])
 
 
 def test_no_broker_is_asked_for_a_sample(port):

@@ -88,14 +88,16 @@ class Rollout:
             UnknownModel: the folder does not have it.
             ValueError: it serves already.
         """
-        spec = self._spec_of_canary(model, plan.version)
-        with self._loader.lock:
-            model.trying = plan
-            model.wanted.add(plan.version)
-            version = model.get(plan.version) or model.add(plan.version, spec)
-        self._loader.load(version)
-        self._begin_tried(version)  # it may be ready already
-        return version
+        with self._deciding:  # or the version may be dropped meanwhile
+            spec = self._spec_of_canary(model, plan.version)
+            with self._loader.lock:
+                model.trying = plan
+                model.wanted.add(plan.version)
+                version = model.get(plan.version) or model.add(plan.version, spec)
+            self._loader.load(version)
+            if version.state is State.READY:  # already. One that is drained is loaded again
+                self._begin_tried(version)
+            return version
 
     def check_canary(self, model: Model, number: int) -> None:
         """Raise as `begin_canary` does."""
@@ -122,15 +124,17 @@ class Rollout:
             serving = model.serving
             if version.state in (State.LOADING, State.FAILED) or serving is None:
                 return
-            if model.trying is not plan:
+            if version.dropped or model.trying is not plan:
                 return
             model.trying = None
             if serving.version is version:  # the policy has changed meanwhile
                 return
             before: Canary | None = model.canary
+            if before is not None:  # its counts end nothing any more
+                before.ended = before.ended or "another canary has begun"
             model.canary = serving.canary = canary
         if before is not None and before.version is not version:
-            self._retract(before, "another version is the canary")
+            self._retract(before, before.ended)
 
     def end(self, canary: Canary, why: str) -> None:
         """Take a canary out of service, because it is worse."""
@@ -139,11 +143,21 @@ class Rollout:
 
     def retract(self, model: Model) -> bool:
         """Take the canary of a model out of service. Return False if there is none."""
-        serving = model.serving
-        if serving is None or serving.canary is None:
+        canary: Canary | None = None if model.serving is None else model.serving.canary
+        if canary is None:
             return False
-        self._retract(serving.canary, "it was taken out of service")
+        self._retract(canary, "it was taken out of service")
         return True
+
+    def cancel(self, model: Model) -> bool:
+        """Do what `retract` does, also with a canary that is still being loaded."""
+        with self._deciding:
+            with self._loader.lock:
+                trying, model.trying = model.trying, None
+            had_canary = self.retract(model)
+            if trying is not None:
+                self._decide_again(model)  # drops the version
+            return had_canary or trying is not None
 
     def promote(self, model: Model) -> Version:
         """Let the canary of a model serve. Return its version.
@@ -198,10 +212,10 @@ class Rollout:
         plan, before = file.canary_plan, model.declared
         if plan == before:
             tried = None if plan is None or model.trying is not before else model.get(plan.version)
-            if tried is not None and tried.may_try_again:
+            # A version is unloaded here if another canary was tried meanwhile.
+            if tried is not None and (tried.state is State.UNLOADED or tried.may_try_again):
                 self._loader.load(tried)
             return
-        model.declared = None
         if plan is not None:
             self.begin_canary(model, plan)
         else:

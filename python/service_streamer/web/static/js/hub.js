@@ -117,7 +117,7 @@ export class HubPanel {
     const failures = failed ? `${count(failed)} (${percent(failed / requests)})` : "0";
     const numbers = [rate(this.rates.get(key) ?? 0), took, count(requests), failures, count(version.waiting), bytes(version.memory), bytes(version.gpu_memory || null), used];
     numbers.forEach((text, i) => setText(line.children[3 + i], text));
-    line.children[4].title = latency === null ? "" : "median and p99 of the last 10 s, as callers see them";
+    line.children[4].title = latency === null ? "" : "median and p99 of the last 10 s, without the wait for a load";
     line.children[6].classList.toggle("bad", failed > 0);
     const actions = steering ? actionsOf(row) : [];
     const button = (text) => element("button", { type: "button", onclick: (event) => this.send(event.target) }, text);
@@ -214,7 +214,7 @@ function actionsOf({ key, name, model, number, version, serving, first }) {
   if (version.state === "ready") actions.push({ text: "Unload", change: "unload", model: key });
   if (version.state === "unloaded" || version.state === "failed") actions.push({ text: "Load", change: "load", model: key });
   if (first) actions.push(model.pinned ? { text: "Unpin", change: "unpin", model: name } : { text: "Pin", change: "pin", model: name });
-  if (isCanary(model, number)) actions.push({ text: "Promote", change: "promote", model: name }, { text: "End", change: "rollback", model: name });
+  if (isCanary(model, number)) actions.push({ text: "Promote", change: "promote", model: name }, { text: "End", change: "end", model: name });
   else if (serving && model.earlier !== null && !hasCanary(model)) actions.push({ text: `Back to ${model.earlier}`, change: "rollback", model: name });
   return actions;
 }
