@@ -6,8 +6,8 @@ module, in another thread, waits for that lock.
 
 from __future__ import annotations
 
+import _frozen_importlib
 import contextlib
-import importlib
 import logging
 import sys
 from types import FrameType
@@ -30,7 +30,7 @@ def forget_begun() -> None:
     In the child, the thread that imports them is gone. So without this, it would wait for their
     locks for ever.
     """
-    locks: dict[str, object] = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
+    locks: dict[str, object] = _frozen_importlib._module_locks  # type: ignore[attr-defined]
     for name in list(locks):
         if name.startswith(f"{_PACKAGE}."):
             locks.pop(name, None)

@@ -131,7 +131,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.endurance  # real times, so for a machine with nothing else to do
 @pytest.mark.parametrize("name", CASES)
 def test_advice_helps(name):
     load, sentence, change, (figure, times) = CASES[name]

@@ -74,9 +74,10 @@ def test_the_statistics_are_reported(held, gate, meters, backend):
 
 @pytest.mark.in_process
 def test_every_family_is_an_instrument(streamers, meters):
-    streamer = streamers(tenants={"acme": 1, "*": 1})
+    options = {"tenants": {"acme": 1, "*": 1}, "coalesce": True}
+    streamer = streamers(weight=abs, max_queue_weight=64, **options)
     otel.instrument(streamer, "one", meter_provider=meters.provider)
-    streamer.predict([1])
+    streamer.predict([1, 1])
     names = {each.name for each in (*COUNTERS, *GAUGES, *TIMES)}
     assert {key[0] for key in meters.collect()} == names - {"broker_errors"}
 
