@@ -70,6 +70,17 @@ bool warn_in_coroutine(PyObject* running_loop) {
   return none != nullptr;
 }
 
+// The calling thread takes the batches of the future's engine, so it would wait for itself.
+bool serves_engine_of(FutureObject* future) {
+  return served_engine() == future->engine;
+}
+
+void raise_serves() {
+  raise_mistake(PyExc_RuntimeError, "predict-inside-predict_function",
+                "this thread runs predict_function (or a done callback) of the streamer that it asks, so it would "
+                "wait for itself: call the model directly, or use submit() and add_done_callback()");
+}
+
 // --- results ---
 
 // Puts the outputs into the caller's order, once. False with an exception set.
@@ -176,6 +187,12 @@ PyObject* future_cancel(PyObject* self, PyObject*) {
 PyObject* future_abandon(PyObject* self, PyObject*) {
   if (!is_done(self_of(self))) end_future(self_of(self), Outcome::kCancelled, true);
   Py_RETURN_NONE;
+}
+
+PyObject* future_check_waiter(PyObject* self, PyObject*) {
+  if (is_done(self_of(self)) || !serves_engine_of(self_of(self))) Py_RETURN_NONE;
+  raise_serves();
+  return nullptr;
 }
 
 PyObject* future_add_done_callback(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -342,6 +359,8 @@ PyMethodDef methods[] = {
      "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has ended."},
     {"_abandon", future_abandon, METH_NOARGS,
      "_abandon($self)\n--\n\nCancels the request even if it is running: its answer is not wanted."},
+    {"_check_waiter", future_check_waiter, METH_NOARGS,
+     "_check_waiter($self)\n--\n\nRaises RuntimeError where result() would: in a thread that runs the model."},
     {"_publish", future_publish, METH_NOARGS,
      "_publish($self)\n--\n\nShows the end in _state; to be called under _condition."},
     {"_attach", as_method(future_attach), METH_FASTCALL,
@@ -424,15 +443,13 @@ bool is_done(FutureObject* future) {
 }
 
 int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker) {
-  const bool serves = served_engine() == future->engine;
+  const bool serves = serves_engine_of(future);
   PyObject* running_loop = loop_finder(deadline);
   // The worker is woken before Python code runs here.
   if (serves || running_loop != nullptr || gevent_is_loaded() || is_done(future)) std::exchange(worker, {}).run();
   if (is_done(future)) return 1;
   if (serves) {
-    raise_mistake(PyExc_RuntimeError, "predict-inside-predict_function",
-                  "this thread runs predict_function (or a done callback) of the streamer that it asks, so it would "
-                  "wait for itself: call the model directly, or use submit() and add_done_callback()");
+    raise_serves();
     return -1;
   }
   if (running_loop != nullptr && !warn_in_coroutine(running_loop)) return -1;

@@ -110,7 +110,8 @@ class Options:
     """time limit of those runs if over a quarter are guilty, in run times of the batch"""
     coalesce: Coalesce = False
     """equal items that are queued or running are computed once; "copy": each caller gets a copy of
-    the output; a function of an item returns its identity"""
+    the output; a function of an item returns its identity. Do not change an item while others may
+    wait for it"""
     cache: CacheBounds = None
     """the outputs of finished items that are kept; None: none. Equal items are coalesced, too"""
 
@@ -135,15 +136,18 @@ class Options:
         flag("copy_outputs", self.copy_outputs)
         flag("isolate_errors", self.isolate_errors)
         set_field(self, "isolation_budget", _multiple("isolation_budget", self.isolation_budget))
-        if not callable(self.coalesce) and self.coalesce not in (True, False, "copy"):
-            raise wrong_option(
-                f'coalesce must be True, False, "copy" or a function, not {self.coalesce!r}'
-            )
+        by: Any = self.coalesce
+        if not (isinstance(by, bool) or callable(by) or (isinstance(by, str) and by == "copy")):
+            raise wrong_option(f'coalesce must be True, False, "copy" or a function, not {by!r}')
         set_field(self, "cache", _bounds(self.cache))
         if self.shares_items and self.output != "items":
             raise wrong_option(
                 f'coalesce and cache need output="items", not {self.output!r}: an output of an '
                 "item has several callers"
+            )
+        if self.shares_items and self.slo is not None:
+            raise wrong_option(
+                f"coalesce and cache cannot be used with slo={self.slo:g}: leave one of them out"
             )
 
     def for_steps(self) -> Options:

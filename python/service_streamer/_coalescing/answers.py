@@ -46,6 +46,8 @@ class Answers:
 
     def put(self, key: Hashable, output: Any, generation: int) -> None:
         """Keep an output, unless `clear` was called since the `generation` in which it began."""
+        if _is_part(output):  # or it would keep the outputs of its whole batch
+            output = output.copy()
         size = size_of(output) + size_of(key) if self._most_bytes else 0
         expires = time.monotonic() + self._ttl
         with self._lock:
@@ -70,6 +72,13 @@ class Answers:
         answer = self._all.pop(key, None)
         if answer is not None:
             self._bytes -= answer.size
+
+
+def _is_part(output: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or type(output) is not numpy.ndarray:
+        return False
+    return isinstance(output.base, numpy.ndarray) and output.base.nbytes > output.nbytes
 
 
 def size_of(value: Any) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from .. import _core
-from .._base.errors import RequestTimeout, StreamerError
+from .._base.errors import RequestTimeout, StreamerError, WorkerLost
+from .._base.messages import describe
 from .._base.model_errors import copy_error, detached
 from .._base.options import MAX_COUNT, Cache, Options
 from .._base.request_context import reader_of
@@ -24,6 +27,8 @@ from .keys import key_by, key_of
 _SECONDS = (int, float)
 STRIPES = 64
 """parts of the table, each with a lock: a large item that is being pickled holds up few others"""
+
+_logger = logging.getLogger("service_streamer")
 
 
 class SharedItem:
@@ -85,6 +90,7 @@ class Coalescer:
         self._answers = Answers(options.cache) if isinstance(options.cache, Cache) else None
         self._stripes = tuple(_Stripe() for _ in range(STRIPES))
         self._callers = _Callers()
+        self._at_next_request: list[Callable[[], object]] = []
 
     # ------------------------------------------------------------- as any engine
 
@@ -92,6 +98,8 @@ class Coalescer:
         self, batch: Any, timeout: float | None, priority: int, tenant: str | None = None
     ) -> Any:
         """Do what ``Engine.predict`` does."""
+        if self._at_next_request:
+            self._begin_request()
         items = _core.item_list(batch)
         usual = timeout is None or (type(timeout) in _SECONDS and timeout >= 0)
         if not usual or not items:
@@ -133,6 +141,8 @@ class Coalescer:
         context: bytes | None = None,
     ) -> Any:
         """Do what ``Engine.submit_async`` does."""
+        if self._at_next_request:
+            self._begin_request()
         items = _core.item_list(batch)
         if not items or (context is not None and reader_of(context) is not None):
             # the pieces of a stream go to one reader
@@ -141,14 +151,16 @@ class Coalescer:
         keys = map(self._key, items)
         request = _Request(self, priority, tenant, context)
         parts = [_Part(key, item, request) for key, item in zip(keys, items, strict=True)]
-        engine = self._callers.engine
-        future = engine.submit_async(parts, timeout, 0)
-        future.bind(request)
-        for _ in parts:
-            if not (taken := engine.next_batch(0)):
-                break  # other callers have taken the rest
-            self._hand_on(taken)
-        del taken
+        future = None
+        try:
+            future = self._callers.engine.submit_async(parts, timeout, 0)
+            future.bind(request)
+            self._hand_all_on()
+        except BaseException:  # a Ctrl-C
+            if future is not None:
+                future._abandon()
+            request.end()
+            raise
         if request.refusal is not None:
             request.end()
             raise request.refusal.pop()
@@ -158,6 +170,7 @@ class Coalescer:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""
         self._inner.close(drain)
         self._callers.close(drain)
+        self._hand_all_on()  # what callers have left who were interrupted
 
     def closed(self) -> bool:
         """Return True if new requests are rejected."""
@@ -177,6 +190,10 @@ class Coalescer:
         """Return what the engine returns, and what was saved."""
         return {**self._inner.stats(), **self.saved()}
 
+    def call_at_next_request(self, function: Callable[[], object]) -> None:
+        """Call a function once, with the next request, also if that does not reach the engine."""
+        self._at_next_request.append(function)
+
     # -------------------------------------------------------------- of its own
 
     def saved(self) -> dict[str, int]:
@@ -186,6 +203,10 @@ class Coalescer:
             "coalesced": sum(each.coalesced for each in stripes),
             "cached": sum(each.cached for each in stripes),
         }
+
+    def own_this_thread(self) -> bool:
+        """Return True if the calling thread is its own, so it must not wait for `end_close`."""
+        return self._callers.own_this_thread()
 
     def end_close(self, timeout: float | None) -> None:
         """Wait until the requests of callers have ended, those of the engine having done so."""
@@ -285,6 +306,26 @@ class Coalescer:
         finally:
             del error
 
+    def _begin_request(self) -> None:
+        """Call the functions of `call_at_next_request`. What one raises is no fault of a caller."""
+        waiting = self._at_next_request
+        for _ in range(len(waiting)):
+            try:
+                function = waiting.pop(0)
+            except IndexError:  # another thread has taken it
+                break
+            try:
+                function()
+            except Exception as error:
+                about = {"error": describe(error)}
+                _logger.exception("exception in %r at a request", function, extra=about)
+
+    def _hand_all_on(self) -> None:
+        """Send the items of all requests of `submit`, also those of other callers. Never blocks."""
+        next_batch = self._callers.engine.next_batch
+        while taken := next_batch(0):
+            self._hand_on(taken)
+
     def _hand_on(self, batch: _core.Batch) -> None:
         """Send an item of a request of `submit`. Never blocks."""
         part: _Part = batch.items[0]
@@ -302,8 +343,11 @@ class Coalescer:
                 batch.complete([self._output(shared, shared.output)])
             elif request.add(shared):
                 shared.future.add_done_callback(functools.partial(self._arrived, batch, shared))
-        except BaseException as error:
+        except Exception as error:
             batch.fail(detached(error))
+        except BaseException:  # a Ctrl-C is for this thread, and the item may be of another caller
+            batch.fail(_interrupted())
+            raise
 
     def _arrived(self, batch: _core.Batch, shared: SharedItem, future: Any) -> None:
         """Answer one caller of an item: a done callback."""
@@ -317,20 +361,28 @@ class Coalescer:
             output = future.result()[0]
             self._keep(shared, output)
             batch.complete([self._output(shared, output)])
-        except BaseException as error:
+        except Exception as error:
             batch.fail(detached(error))
+        except BaseException:
+            batch.fail(_interrupted())
+            raise
 
     def _keep(self, shared: SharedItem, output: Any) -> None:
         generation = shared.generation
         if generation is not None and self._answers is not None:
             shared.generation = None
-            self._answers.put(shared.key, output, generation)
+            with contextlib.suppress(Exception):  # of the code of an output that tells its size
+                self._answers.put(shared.key, output, generation)
 
     def _output(self, shared: SharedItem, output: Any) -> Any:
         return copy.deepcopy(output) if self._copies and shared.key is not None else output
 
     def _stripe_of(self, key: Hashable) -> _Stripe:
         return self._stripes[hash(key) % STRIPES]
+
+
+def _interrupted() -> WorkerLost:
+    return WorkerLost("the thread that handled an item was interrupted; send the request again")
 
 
 class _Part:
@@ -378,6 +430,11 @@ class _Request:
                 break
             self._coalescer._leave(shared)
 
+    def check_may_wait(self) -> None:
+        """Raise RuntimeError in a thread that runs the model: it would wait for itself."""
+        for each in self._shared[:1]:
+            each.future._check_waiter()
+
     @property
     def may_be_cancelled(self) -> bool:
         """True if the model has not received all items."""
@@ -405,12 +462,27 @@ class CoalescedFuture(Future):
             self._abandon()
         return self.cancelled()
 
+    def result(self, timeout: float | None = None) -> Any:
+        try:
+            self._check_may_wait()
+            return super().result(timeout)
+        finally:
+            del self  # see `Future.__await__`
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_may_wait()
+        return super().exception(timeout)
+
     def running(self) -> bool:
         request = self._request
         return super().running() and request is not None and request.runs
 
     def _timing(self) -> None:
         """Return None: the request has no batch of its own."""
+
+    def _check_may_wait(self) -> None:
+        if (request := self._request) is not None and not self.done():
+            request.check_may_wait()
 
     def _unbind(self) -> None:
         request, self._request = self._request, None

@@ -279,4 +279,5 @@ class Requests(Generic[Item, Result, Piece]):
             return engine.submit_async(items, None, priority, tenant, context)  # type: ignore[no-any-return]
 
         backend = self._backend
-        return opening.begin(submit, item, buffer, engine, backend.remote, backend.pieces_to)
+        owner = backend.engine  # not `engine`, which may stand before that of the backend
+        return opening.begin(submit, item, buffer, owner, backend.remote, backend.pieces_to)

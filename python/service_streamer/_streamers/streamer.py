@@ -145,7 +145,10 @@ class BaseStreamer(Requests[Item, Result, Piece]):
                 those that the model is working on. None: no limit.
         """
         limit = _options.timeout("timeout", timeout)
-        alone = self._backend.own_this_thread()
+        coalescer = self._coalescer
+        alone = self._backend.own_this_thread() or (
+            coalescer is not None and coalescer.own_this_thread()
+        )
         self._begin_close(drain, alone)
         if not alone:
             greenlets.call(self._end_close, limit)
@@ -282,7 +285,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         if self._coalescer is not None:
             self._coalescer.close(drain)
         if not drain:
-            lifecycle.drop(self._engine)
+            lifecycle.drop(backend.engine)
 
     def _end_close(self, limit: float | None) -> None:
         """Wait until all requests and workers have ended. After `limit` seconds, end them."""

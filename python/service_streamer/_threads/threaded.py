@@ -130,7 +130,8 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
             True: str, bytes, numbers, arrays and tensors on the CPU, and tuples of these, equal by
             type and value; others are equal to none. A function of an item: returns its identity,
             or None for an item that is equal to none. "copy": as True, and each caller gets a deep
-            copy of the output. Otherwise the callers share one output.
+            copy of the output. Otherwise the callers share one output. Do not change an item, also
+            after a time-out, while others may wait for it. Not with ``slo``.
         cache: the bounds of a cache of outputs, a `Cache`. None: no cache. Equal items are
             coalesced, too.
         collate: how items become one tensor. "stack": tensors of one shape. "pad": sequences,

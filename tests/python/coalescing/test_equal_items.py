@@ -22,9 +22,12 @@ from service_streamer import (
     Stage,
     StreamerClosed,
     ThreadedStreamer,
+    WorkerLost,
 )
 from service_streamer._coalescing.answers import Answers, size_of
+from service_streamer._coalescing.coalescer import _Part, _Request
 from service_streamer._coalescing.keys import DIRECT, key_of
+from service_streamer.extend import view_of
 
 
 def forms(streamer, items):
@@ -195,6 +198,72 @@ def test_close_ends_the_callers_of_a_shared_item(held):
             ask(["x"])
 
 
+def left_behind(streamer, item):
+    """The future of a caller that was interrupted right after it had sent its request."""
+    request = _Request(streamer._coalescer, 0, None, None)
+    parts = [_Part(item, item, request)]
+    future = streamer._coalescer._callers.engine.submit_async(parts, None, 0)
+    future.bind(request)
+    return future
+
+
+def test_a_ctrl_c_in_submit_leaves_nothing_behind(held, monkeypatch):
+    streamer, gate = held
+    coalescer = streamer._coalescer
+    join = coalescer._join
+
+    def interrupted(key, *rest):
+        if key == "interrupted":
+            raise KeyboardInterrupt
+        return join(key, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(coalescer, "_join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            streamer.submit(["a", "interrupted", "b"])
+        of_another = left_behind(streamer, "interrupted")
+        with pytest.raises(KeyboardInterrupt):
+            streamer.submit(["c"])
+    with pytest.raises(WorkerLost, match="send the request again"):
+        of_another.result(LONG)
+    assert live(streamer) == 1  # the first one
+    assert coalescer._callers.engine.next_batch(0) is None
+    late, last = left_behind(streamer, "late"), streamer.submit(["last"])
+    gate.open()
+    assert [late.result(LONG), last.result(LONG)] == [["late"], ["last"]]
+    too_late = left_behind(streamer, "too late")
+    streamer.close()
+    assert isinstance(too_late.exception(LONG), StreamerClosed)
+
+
+def test_a_thread_that_runs_the_model_must_not_wait_for_itself():
+    def wait(item):
+        try:
+            return streamer.submit([item], timeout=LONG).result(LONG)
+        except RuntimeError as error:
+            return str(error)
+
+    gate = Gate(lambda batch: list(map(wait, batch)) if "ask" in batch else batch)
+    waited = []
+    with ThreadedStreamer(gate, 8, coalesce=True) as streamer:
+        future = streamer.submit(["ask"])
+        gate.wait_entered()
+        future.add_done_callback(lambda _: waited.append(wait("x")))
+        gate.open()
+        waited += future.result(LONG)
+        eventually(lambda: len(waited) == 2)
+    for text in waited:
+        assert "would wait for itself" in text
+
+
+def test_a_done_callback_of_a_request_that_expired_may_close(held):
+    streamer, _ = held
+    closed = threading.Event()
+    late = streamer.submit(["first"], timeout=0.2)
+    late.add_done_callback(lambda _: (streamer.close(drain=False), closed.set()))
+    assert closed.wait(LONG)
+
+
 def test_a_full_queue_refuses_new_items_only():
     gate = Gate()
     full = ThreadedStreamer(gate, 1, max_queue=1, overflow="reject", coalesce=True, policy="greedy")
@@ -298,6 +367,10 @@ def test_only_the_caller_of_a_wrong_identity_fails():
         ({"cache": {"most": 1}}, TypeError, "cache may have max_items, max_bytes and ttl, not"),
         ({"coalesce": "twice"}, ValueError, "coalesce must be True, .*, not 'twice'"),
         ({"coalesce": None}, ValueError, "coalesce must be True, .*, not None"),
+        ({"coalesce": 0}, ValueError, "coalesce must be True, .*, not 0"),
+        ({"coalesce": numpy.False_}, ValueError, "coalesce must be True, .*, not .*False"),
+        ({"coalesce": True, "slo": 1}, ValueError, "coalesce and cache .* with slo=1: leave"),
+        ({"cache": {"max_items": 1}, "slo": 1}, ValueError, "coalesce and cache .* with slo=1"),
         ({"coalesce": True, "output": "batch"}, ValueError, "need output=\"items\", not 'batch'"),
         ({"cache": {"max_items": 1}, "output": "batch"}, ValueError, 'need output="items"'),
     ],
@@ -363,6 +436,43 @@ def test_the_cache_is_bounded_by_bytes():
     assert answers.get("large") is None
     assert answers.get(19) is not None
     assert size_of({"a": [numpy.zeros(1000)]}) > 8000
+    answers.put("row", numpy.zeros((64, 8))[1], 0)
+    assert answers.get("row")[0].base is None  # the other rows are free
+
+
+class Sizeless:
+    """An output that cannot tell its size, such as a sparse tensor."""
+
+    dtype = "any"
+
+    @property
+    def nbytes(self):
+        raise NotImplementedError("no size")
+
+
+def test_an_output_without_a_size_is_not_kept():
+    def model(batch):
+        return [Sizeless() for _ in batch]
+
+    with ThreadedStreamer(model, 8, cache=Cache(max_bytes="1MB")) as streamer:
+        for _ in range(2):
+            assert isinstance(streamer.predict(["x"], timeout=LONG)[0], Sizeless)
+            assert isinstance(streamer.submit(["x"]).result(LONG)[0], Sizeless)
+        assert streamer.stats().cached == 0
+
+
+def test_requests_that_the_cache_answers_are_noticed(caplog):
+    called = []
+    with ThreadedStreamer(echo, 8, cache=Cache(max_items=9)) as streamer:
+        streamer.predict(["x"], timeout=LONG)
+        for ask in (streamer.predict, streamer.submit):
+            assert view_of(streamer).call_at_next_request(lambda: 1 / 0)
+            assert view_of(streamer).call_at_next_request(lambda: called.append(1))
+            for _ in range(2):
+                ask(["x"], timeout=LONG)
+        assert streamer.stats().cached == 4
+    assert called == [1, 1]
+    assert [each.error for each in caplog.records] == ["ZeroDivisionError: division by zero"] * 2
 
 
 def test_a_restart_forgets_the_outputs(process_streamers, tmp_path):
@@ -379,6 +489,15 @@ def test_a_restart_forgets_the_outputs(process_streamers, tmp_path):
     streamer.restart()
     assert streamer.predict(["x"]) == ["x of 2"]
     assert streamer.stats().cached == 2
+
+
+def test_a_stream_has_all_pieces(streamers):
+    def pieces(batch):
+        yield [item + "1" for item in batch]
+        yield [item + "2" for item in batch]
+
+    streamer = streamers(pieces, coalesce=True)
+    assert list(streamer.stream("a", timeout=LONG)) == ["a1", "a2"]
 
 
 def test_streams_and_stages():
@@ -461,8 +580,6 @@ def give_up_at_random(streamer, seconds, kill):
     """Ask by many threads until the time is over; check each end."""
     import random
     import time
-
-    from service_streamer import WorkerLost
 
     end = time.monotonic() + seconds
 
