@@ -170,7 +170,7 @@ class Coalescer:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""
         self._inner.close(drain)
         self._callers.close(drain)
-        self._hand_all_on()  # what callers have left who were interrupted
+        self._hand_all_on()  # what interrupted callers have left
 
     def closed(self) -> bool:
         """Return True if new requests are rejected."""
