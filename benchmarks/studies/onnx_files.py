@@ -74,7 +74,7 @@ def padded(path: Path) -> Callable[[list[Any]], Any]:
 
 
 def beside_lambdas(folder: Path, options: argparse.Namespace) -> None:
-    spinning = {"session.intra_op.allow_spinning": options.spin}
+    spinning = {"session.intra_op.allow_spinning": True} if options.spin else None
     cases: dict[str, Any] = {
         "perceptron": (perceptron, row, stacked, {}),
         "bert": (bert, tokens, stacked, {}),
