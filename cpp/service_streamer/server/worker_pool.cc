@@ -190,8 +190,14 @@ bool WorkerPool::handle_message(Worker& worker, InMessage& message) {
   if (!worker.received_hello) {
     Hello hello;
     worker.received_hello = true;
-    return message.type == MessageType::kHello && parse(message, hello) && hello.version == kProtocolVersion &&
-           hello.role == Role::kWorker;
+    if (message.type != MessageType::kHello || !parse(message, hello) || hello.role != Role::kWorker) return false;
+    if (hello.version == kProtocolVersion) return true;
+    events_.post({.kind = Server::Event::Kind::kInitFailed,
+                  .worker = worker.id,
+                  .text = "the worker process has another version of service-streamer-ng (protocol " +
+                          std::to_string(hello.version) + ", not " + std::to_string(kProtocolVersion) +
+                          "): install the same one in its environment"});
+    return false;
   }
   switch (message.type) {
     case MessageType::kReady:

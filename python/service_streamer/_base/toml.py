@@ -38,7 +38,15 @@ class TomlFile:
             OSError: it cannot be read.
         """
         path = Path(path)
-        text = _text_of(path)
+        return cls.of(path, _text_of(path))
+
+    @classmethod
+    def of(cls, path: Path, text: str) -> TomlFile:
+        """Parse the text of a file, or of a part of it.
+
+        Raises:
+            ValueError: it is invalid. The message names the file and the line.
+        """
         try:
             return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:  # it tells the line

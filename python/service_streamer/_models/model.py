@@ -16,6 +16,7 @@ from .._base.messages import made_by_user, see, short, warn, wrong_option
 from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
 from ..managed_model import ManagedModel
+from .code import FolderCode
 from .step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
@@ -24,7 +25,11 @@ AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A predict function, or a `ManagedModel` class and the arguments of its ``init_model``."""
+    """A predict function, or a `ManagedModel` class and the arguments of its ``init_model``.
+
+    A `FolderCode` names either of them. The arguments then include its folder: ``path`` of
+    ``init_model``, or the argument of a function that returns the predict function.
+    """
 
     source: Any
     args: tuple[Any, ...] = ()
@@ -37,23 +42,42 @@ class Model:
 
         A `StepModel` itself is returned.
         """
-        if is_managed(self.source):
-            managed = self.source(device)
-            managed.init_model(*self.args, **self.kwargs)
-            if makes_steps(managed):
-                from .steps import warm_up  # only needed here
+        predict, is_step_model = self._made(device), makes_steps(self.source)
+        if makes_steps(predict) is not is_step_model:
+            raise TypeError(
+                f"{self.name} {'is no' if is_step_model else 'is a'} StepModel: set steps = "
+                f"{str(not is_step_model).lower()} in model.toml"
+            )
+        if is_step_model:
+            from .steps import warm_up  # only needed here
 
-                warm_up.run(managed, self.warmup, batch_size)
-                return managed
-            predict = managed.predict
-        else:
-            predict = self.source
+            warm_up.run(predict, self.warmup, batch_size)
+            return predict
         for part in loadables(predict):
             part.load()
         predict = whole(predict)
         for start in range(0, len(self.warmup), batch_size):
             predict(list(self.warmup[start : start + batch_size]))
         return predict
+
+    def _made(self, device: int | str | None) -> Any:
+        """Return the predict function, or the `StepModel`."""
+        source, kwargs = self.source, self.kwargs
+        if isinstance(source, FolderCode):
+            source = source.load()
+            if not is_managed(source):
+                return source(self.source.folder, *self.args, **kwargs)
+            kwargs = {**kwargs, "path": self.source.folder}
+        if not is_managed(source):
+            return source
+        managed = source(device)
+        managed.init_model(*self.args, **kwargs)
+        return managed if makes_steps(managed) else managed.predict
+
+    @property
+    def code(self) -> FolderCode | None:
+        """The code that the workers import from a folder. None: they unpickle the model."""
+        return self.source if isinstance(self.source, FolderCode) else None
 
     @property
     def name(self) -> str:
@@ -67,12 +91,12 @@ def check_model(source: Any, args: Any, kwargs: Any, warmup: Any) -> Model:
     Raises:
         TypeError: an argument has the wrong type. The message names it.
     """
-    if makes_steps(source) and not is_managed(source):
-        raise no_model(
-            f"worker processes load a StepModel themselves: pass the class {name_of(source)}, not "
-            "an instance"
-        )
-    if not is_managed(source):
+    if not is_managed(source) and not isinstance(source, FolderCode):
+        if makes_steps(source):
+            raise no_model(
+                f"worker processes load a StepModel themselves: pass the class {name_of(source)}, "
+                "not an instance"
+            )
         check_callable(source, "predict_function_or_model")
     return Model(
         source,
@@ -153,7 +177,9 @@ def is_managed(source: Any) -> bool:
 
 
 def makes_steps(source: Any) -> bool:
-    """Return True for a `StepModel`, and for a subclass of it."""
+    """Return True for a `StepModel`, a subclass of it, and code in a folder that is one."""
+    if isinstance(source, FolderCode):
+        return source.makes_steps
     return isinstance(source, StepModel) or _is_subclass(source, StepModel)
 
 
@@ -166,6 +192,8 @@ def name_of(source: Any) -> str:
     """Return the name of a function or class, or the class name of an object."""
     if isinstance(source, functools.partial):
         return name_of(source.func)
+    if isinstance(source, FolderCode):
+        return source.target
     return str(getattr(source, "__qualname__", type(source).__qualname__))
 
 

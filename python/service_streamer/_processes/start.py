@@ -26,10 +26,11 @@ from .._placement import devices as _devices
 from .._placement import machine
 from .._placement.places import Placement
 from .._waiting.threads import original
-from . import descriptors
+from . import descriptors, own_package
 from .process import Process
 
 if TYPE_CHECKING:
+    from .._models.code import FolderCode
     from .._streams.hub import Address
 
 START_METHODS = get_args(StartMethod)
@@ -123,21 +124,29 @@ class Starter:
     def _setup(self, job: Any, version: ModelVersion) -> bytes:
         if self._start is _fork:
             return b""  # the forked child has the objects themselves
-        return pickle.dumps((_preparation(job.name), job, version.packed))
+        return pickle.dumps((_preparation(job.name, version.model.code), job, version.packed))
 
 
 def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) -> Process:
     from multiprocessing import spawn
     from subprocess import _args_from_interpreter_flags as flags  # type: ignore[attr-defined]
 
-    package = os.path.abspath(os.path.join(__file__, *[os.pardir] * 3))
-    program = f"import sys; sys.path.append({package!r}); "
+    environment = {**os.environ, **variables}
+    code = version.model.code
+    if code is not None and code.python:
+        executable = code.python
+        program = own_package.PROGRAM
+        for name in ("PYTHONPATH", "PYTHONHOME"):  # for the Python of this process
+            environment.pop(name, None)
+    else:
+        executable = _executable(os.fsdecode(spawn.get_executable() or ""))
+        package = os.path.abspath(os.path.join(__file__, *[os.pardir] * 3))
+        program = f"import sys; sys.path.append({package!r})\n"
     program += "from service_streamer._processes.worker_main import main; "
     closing, beyond = _closing_inheritable()
     if beyond:
         program += f"import os; [os.closerange(fd, fd + 1) for fd in {beyond}]; "
     program += f"main({_FD}, {job.owner}, {job.output_batch}, {job.inline})"
-    executable = _executable(os.fsdecode(spawn.get_executable() or ""))
     own = None
     if fd == _FD:
         fd = own = os.dup(fd)  # dup2 to the same number would keep close-on-exec set
@@ -145,7 +154,7 @@ def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) 
         pid = original("os", "posix_spawn")(
             executable,
             [executable, *flags(), "-c", program],
-            {**os.environ, **variables},
+            environment,
             file_actions=[*closing, (os.POSIX_SPAWN_DUP2, fd, _FD)],
             setsigmask=(signal.SIGINT,),  # blocked until the worker ignores it
         )
@@ -227,8 +236,11 @@ def _from_forkserver(
     return Process(pid, status, pipe)
 
 
-def _preparation(name: str) -> dict[str, Any]:
-    """Return the preparation data of ``multiprocessing``: sys.path, main module, folder…"""
+def _preparation(name: str, code: FolderCode | None) -> dict[str, Any]:
+    """Return the preparation data of ``multiprocessing``: sys.path, main module, folder…
+
+    The main module is not for the code of a folder, and this path not for another interpreter.
+    """
     from multiprocessing import spawn
 
     machine.working_folder()  # the data has it
@@ -236,6 +248,13 @@ def _preparation(name: str) -> dict[str, Any]:
     data["authkey"] = bytes(data["authkey"])
     if main_has_no_file():
         data.pop("init_main_from_path", None)  # "<stdin>"
+    if code is not None:
+        for field in (
+            "init_main_from_path",
+            "init_main_from_name",
+            *["sys_path"] * bool(code.python),
+        ):
+            data.pop(field, None)
     return data
 
 

@@ -38,6 +38,18 @@ def worker_died(version: Version) -> None:
     _logger.warning(text, version.name, then, extra=about)
 
 
+def progress(version: Version, text: str) -> None:
+    """Log a line about the environment of a version that is being made."""
+    _logger.info("model %s: %s", version.name, text, extra=_about(version))
+
+
+def code_changed(version: Version) -> None:
+    """Log that the code of a loaded version has changed, which has no effect."""
+    text = "the code of model %s has changed after it was loaded, which has no effect: "
+    text += "publish it as a new version"
+    _logger.warning(text, version.name, extra=_about(version))
+
+
 def serves(version: Version) -> None:
     """Log that a version gets the requests from now on."""
     _logger.info("model %s serves now", version.name, extra=_about(version))

@@ -61,8 +61,10 @@ class Version:
         """gets the requests; None unless it is loaded and not leaving"""
         self.used = 0.0
         """monotonic time of the last request or load; 0: never"""
-        self.coming: BaseStreamer | None = None
-        """the load that is under way"""
+        self.coming: Any = None
+        """the load that is under way: its streamer, or what makes its environment"""
+        self.progress: str | None = None
+        """a line about the environment that is being made"""
         self.leaving: BaseStreamer | None = None
         """the one that is drained"""
         self.retired_at = 0.0
@@ -192,6 +194,7 @@ class Version:
             load_seconds=self.load_seconds,
             failed=self.earlier["failed"] + counts.get("failed", 0),
             latency=latency if latency is not None and latency.count else None,
+            progress=self.progress,
         )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from .._base import options as _options
+from .._base.errors import RequestTimeout
 from .._base.option_names import fitting, unknown_option
 from .._base.options import Options
 from .._base.options_file import OptionsFile
@@ -24,6 +25,23 @@ LOADS = ("first_request", "start")
 
 SHARED_OPTIONS = {"batch_size", "model_init_args", "model_init_kwargs", "worker_timeout", "warmup"}
 """the options of a model that may share a worker process"""
+
+
+class Environment(Protocol):
+    """The Python environment of worker processes."""
+
+    def prepare(
+        self, begin: Callable[[Any], None], tell: Callable[[str], None]
+    ) -> Callable[[], None]:
+        """Make it if it is missing. Blocks.
+
+        Args:
+            begin: called with an object whose `close` ends that.
+            tell: called with a line about the progress.
+
+        Returns:
+            A function to call when it is not used any more.
+        """
 
 
 class ModelSpec:
@@ -146,6 +164,14 @@ class ModelSpec:
     """the model runs in worker processes; None: known when it is loaded"""
     shared: Model | None = None
     """the model for a worker process that other models share; None: it must not be shared"""
+    environment: Environment | None = None
+    """the environment of its workers; None: that of this process"""
+    load_timeout: float | None = None
+    """seconds in which its workers have to load the model; None: no limit"""
+    has_modules = False
+    """modules in this process are freed with the streamer"""
+    code_stamp: int | None = None
+    """changes with the code in the folder of the version; None: there is none"""
     item_structure: str | None = None
     """the form of an item of a native model or an ONNX file: "tensor", "tuple", "dict", or "native"
     if its signature is not known. None: another model, which gets its items in the usual form"""
@@ -177,6 +203,15 @@ class ModelSpec:
         self.inputs = self.inputs or inputs
         self.outputs = self.outputs or outputs
 
+    def _wait_loaded(self, streamer: BaseStreamer, timeout: float | None) -> None:
+        try:
+            streamer.wait_ready(timeout)
+        except RequestTimeout:
+            raise TimeoutError(
+                f"its worker processes have not loaded it within {timeout:g} s, and were killed: "
+                "its import or init_model hangs, or takes longer than load_timeout in model.toml"
+            ) from None
+
     def make_streamer(
         self,
         note: Callable[[BaseStreamer], None],
@@ -200,7 +235,7 @@ class ModelSpec:
             note(streamer)
             view = view_of(streamer)
             if view.needs_worker:
-                streamer.wait_ready()
+                self._wait_loaded(streamer, self.load_timeout if make is None else None)
             if not self.in_processes:
                 step = view.options.batch_size
                 for start in range(0, len(self._warmup), step):

@@ -55,6 +55,8 @@ class VersionStatus:
     latency: TimeSummary | None = None
     """the latency of the requests of this process in the last 10 s, without the wait for a load;
     None: there was none, or it is in a worker process with other models"""
+    progress: str | None = None
+    """while the environment of its workers is being made, the last line that was printed"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -286,6 +286,18 @@ TEST(ServerLosses, DisconnectsAWorkerThatBreaksTheProtocol) {
   EXPECT_TRUE(sent(owner.engine, {1}).answered());
 }
 
+TEST(ServerLosses, ReportsAWorkerOfAnotherVersion) {
+  Owner owner;
+  auto [ours, its] = ipc::socket_pair();
+  const std::uint32_t id = owner.server->add_worker(std::move(ours), 0, "");
+  const auto worker = ipc::Connection::make(std::move(its));
+  ipc::OutMessage hello = ipc::make_hello(ipc::Role::kWorker);
+  ++hello.head[hello.head.size() - sizeof(ipc::wire::Hello)];
+  worker->send_all(std::move(hello));
+  EXPECT_TRUE(owner.next_is(Kind::kInitFailed, id));
+  EXPECT_TRUE(owner.next_is(Kind::kGone, id));
+}
+
 TEST(ServerLosses, DisconnectsAWorkerWithTooFewResults) {
   Owner owner;
   owner.add_ready([](const ipc::BatchMessage&, ipc::ReplyMessage&) { return true; });

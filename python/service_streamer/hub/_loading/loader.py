@@ -7,7 +7,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..._base.errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
 from ..._engine import lifecycle
@@ -249,7 +249,9 @@ class Loader:
                 counts = view_of(streamer).counts
                 version.earlier.update({name: counts[name] for name in ("submitted", "failed")})
             del streamer  # frees the model, before another one is measured
-            if not version.spec.in_processes:
+            if version.spec.has_modules:
+                _memory.give_back()  # modules are in cycles
+            elif not version.spec.in_processes:
                 _memory.trim()
             with self.lock:
                 version.state = State.UNLOADED
@@ -342,6 +344,7 @@ class Loader:
                 version.load_seconds = time.monotonic() - begun
             finally:
                 note(None)
+                version.progress = None
             try:
                 if version.settings:
                     streamer.configure(**version.settings)
@@ -355,11 +358,11 @@ class Loader:
             with self.lock:
                 self.budget.free(version)
 
-    def _note(self, version: Version, streamer: BaseStreamer | None) -> None:
+    def _note(self, version: Version, coming: Any) -> None:
         with self.lock:
-            if streamer is not None and self.closed:
+            if coming is not None and self.closed:
                 raise StreamerClosed("the hub is closed")
-            version.coming = streamer
+            version.coming = coming
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..._streamers.streamer import BaseStreamer
 from ..._waiting.threads import original
-from .. import _memory
+from .. import _log, _memory
 from .._models import Version
 from .._sharing.streamer import SharedStreamer
 from .._sharing.workers import SharedWorkers
@@ -30,7 +31,7 @@ class Making:
     def make(
         self,
         version: Version,
-        note: Callable[[BaseStreamer], None],
+        note: Callable[[Any], None],
         on_death: Callable[[Version], None],
     ) -> BaseStreamer:
         """Return a streamer with a loaded model, and set the size of the version.
@@ -39,7 +40,7 @@ class Making:
 
         Args:
             version: of the model.
-            note: as for `ModelSpec.make_streamer`.
+            note: as for `ModelSpec.make_streamer`; also called with what makes an environment.
             on_death: called with the version if its shared worker dies while it runs. Must not
                 block.
         """
@@ -53,14 +54,31 @@ class Making:
                 version.name,
                 functools.partial(on_death, version),
             )
-        with _alone(spec, self._growing):
-            measured = _memory.begin()
-            streamer = spec.make_streamer(note, make)
-            size = measured(streamer)
+        release = _nothing
+        if spec.environment is not None:
+            release = spec.environment.prepare(note, functools.partial(_tell, version))
+        try:
+            with _alone(spec, self._growing):
+                measured = _memory.begin()
+                streamer = spec.make_streamer(note, make)
+                size = measured(streamer)
+        except BaseException:
+            release()
+            raise
+        weakref.finalize(streamer, release)
         if isinstance(streamer, SharedStreamer):
             size = size._replace(host=streamer.memory)
         version.size = size if spec.in_processes else size.at_least(version.size)
         return streamer
+
+
+def _tell(version: Version, text: str) -> None:
+    version.progress = text
+    _log.progress(version, text)
+
+
+def _nothing() -> None:
+    """Release nothing."""
 
 
 def _alone(spec: ModelSpec, lock: Any) -> Any:

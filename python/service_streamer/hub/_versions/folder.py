@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..._base.messages import describe
 from .._names import VERSION, check_name
-from .model_file import FILE, ModelFile
+from .model_file import FILE, ModelFile, has_own
 
 WRITING = ".writing"
 """a version with a file of this name is incomplete"""
@@ -49,7 +49,7 @@ def _has_file(folder: Path) -> bool:
     try:
         os.lstat(folder / FILE)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return has_own(folder)
     except OSError:  # `_read` tells it
         return True
     return True
@@ -80,6 +80,8 @@ def _add(found: Found, path: Path, inside: Path) -> None:
         _check_inside(path, inside)
         facts = []
         for folder, folders, files in os.walk(path):
+            if "__pycache__" in folders:  # written by whoever imports the code
+                folders.remove("__pycache__")
             for name in (*folders, *files):
                 entry = Path(folder, name)
                 _check_inside(entry, inside)

@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import inspect
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..._base.messages import wrong_option
 from ..._base.option_names import of_other_classes
 from ..._base.options_file import OptionsFile
 from ..._base.toml import TomlFile
+from ..._models.code import FolderCode, import_target
 from ..._models.model import is_managed
 from ..._pipeline.kinds import kind_for
+from ..._processes.streamer import Streamer
 from ..._threads.threaded import ThreadedStreamer
 from ...onnx import OnnxModel
+from .._names import VERSION
 from .._signature import Specs, specs_of, specs_of_file
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
+from . import namespace
+from .environments import Environment, interpreter
 from .plan import CanaryPlan
 
 FILE = "model.toml"
+OF_MODEL = ("policy", "pin", "labels", "canary")
+"""the fields that are for all versions of a model, so that a version's own file has none of them"""
+
 _POLICY = re.compile(r"latest|latest:([1-9][0-9]*)|pinned:([0-9]+)")
+
+_MODULE = re.compile(r"[\w.]+:[\w.]+")
+_CODE = re.compile(r"[A-Za-z_]\w*\.py:[A-Za-z_][\w.]*")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile:
     """The contents of a model.toml."""
 
-    model: str
-    """"package.module:name", or the name of a .onnx, .pt2 or .pt file in the folder of a version"""
+    model: str = ""
+    """"package.module:name", or the name of a .onnx, .pt2 or .pt file in the folder of a version,
+    or "model.py:name"; empty: each version has it in its own file"""
     policy: str = "latest"
     """"latest", "latest:2" (the newest two), or "pinned:3\""""
     warmup: list[Any] = dataclasses.field(default_factory=list)
@@ -40,6 +53,16 @@ class ModelFile:
     load: str = "first_request"
     shared: bool = True
     """a `ManagedModel` may share a worker process, if the hub has ``workers``"""
+    in_process: bool = False
+    """the code of a version runs in this process"""
+    steps: bool = False
+    """the code of a version is a `StepModel`"""
+    python: str = ""
+    """the interpreter of the workers, or its virtual environment; empty: that of this process"""
+    environments: str = "none"
+    """"auto": the workers have the packages that a list in the folder of the version names"""
+    load_timeout: float = 600.0
+    """seconds in which the workers have to load the model"""
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     """the options of the streamer"""
@@ -54,13 +77,20 @@ class ModelFile:
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> ModelFile:
+    def read(cls, path: Path, common: ModelFile | None = None) -> ModelFile:
         """Read and check a file.
+
+        Args:
+            path: of the file. A model needs none if each version has its own.
+            common: that of the model, if this one is of a version. What it sets holds here, too.
 
         Raises:
             ValueError: it is invalid. The message names the file, and the line of the field.
             OSError: it cannot be read.
         """
+        is_alone = common is not None or not has_own(path.parent)
+        if not is_alone and not os.path.lexists(path):
+            return cls()
         source = TomlFile.read(path)
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name, value in source.values.items():
@@ -69,15 +99,23 @@ class ModelFile:
                 raise wrong_option(
                     f"{where}: unknown field {name!r}; known are {', '.join(fields)}"
                 )
+            if common is not None and name in OF_MODEL:
+                raise wrong_option(f"{where}: {name!r} is for the model.toml of all versions")
             default = fields[name].default_factory
             kind = type(default()) if callable(default) else type(getattr(cls, name, ""))
-            if type(value) is not kind:
+            if type(value) is not kind and (kind, type(value)) != (float, int):
                 raise wrong_option(f"{where}: {name} must be a {kind.__name__}, not {value!r}")
-        if "model" not in source.values:
+        values = source.values
+        if isinstance(tuned := values.get("options", {}).get("options"), str):
+            values["options"]["options"] = OptionsFile.of(path.parent / tuned)
+        if values.get("python"):
+            values["python"] = str(path.parent / values["python"])
+        for name, value in () if common is None else values.items():
+            if isinstance(value, dict):
+                values[name] = {**getattr(common, name), **value}
+        file = cls(**values) if common is None else dataclasses.replace(common, **values)
+        if not file.model and is_alone:
             raise wrong_option(f"{path}: the field 'model' is missing")
-        file = cls(**source.values)
-        if isinstance(tuned := file.options.get("options"), str):
-            file.options["options"] = OptionsFile.of(path.parent / tuned)
         file._check(source)
         return file
 
@@ -108,9 +146,27 @@ class ModelFile:
     def spec(self, folder: Path) -> ModelSpec:
         """Return the spec of the version in a folder.
 
+        If something in this folder is wrong, the load tells it, and other versions go on.
+
         Raises:
             Exception: the module of the model cannot be imported, or an option is invalid.
         """
+        if not os.path.lexists(folder / FILE) and not self._is_apart:
+            return self._spec(folder)
+        try:
+            file = self
+            if os.path.lexists(folder / FILE) or not self.model:
+                file = ModelFile.read(folder / FILE, self)
+            return file._spec(folder)
+        except Exception as error:
+            return _broken(error, self.load)
+
+    @property
+    def _is_apart(self) -> bool:
+        """True: the model is not imported here, but from the folder of a version, or by workers."""
+        return bool(_CODE.fullmatch(self.model) or self.python or self.environments == "auto")
+
+    def _spec(self, folder: Path) -> ModelSpec:
         rest: dict[str, Any] = {
             "warmup": self.warmup,
             "pin": self.pin,
@@ -118,6 +174,13 @@ class ModelFile:
             "inputs": parse_specs("inputs", self.inputs),
             "outputs": parse_specs("outputs", self.outputs),
         }
+        environment = None
+        if self.python:
+            environment = Environment(folder, interpreter(Path(self.python)))
+        elif self.environments == "auto":
+            environment = Environment.of(folder, self.model.partition(":")[0])
+        if _CODE.fullmatch(self.model) or environment is not None:
+            return self._spec_of_code(folder, environment, rest)
         if not _is_file(self.model):
             target = _import(self.model)
             if is_managed(target):
@@ -146,6 +209,26 @@ class ModelFile:
             spec.declare(*self._signature(folder))
         return spec
 
+    def _spec_of_code(
+        self, folder: Path, environment: Environment | None, rest: dict[str, Any]
+    ) -> ModelSpec:
+        """Return the spec of a version whose code this process must not import by its name."""
+        if self.in_process:
+            options = dict(self.options)
+            kwargs = options.pop("model_init_kwargs", {})
+            spec = ModelSpec.factory(
+                lambda: namespace.streamer_of(folder, self.model, kwargs, options), **rest
+            )
+            spec.in_processes, spec.has_modules = False, True
+        else:
+            python = "" if environment is None else environment.python
+            code = FolderCode(str(folder), self.model, python, self.steps)
+            spec = ModelSpec(code, processes=True, shared=False, **rest, **self.options)
+            spec.environment, spec.load_timeout = environment, self.load_timeout
+        facts = sorted((str(each), *_facts(each)) for each in folder.rglob("*.py"))
+        spec.code_stamp = hash(tuple(facts))
+        return spec
+
     def _signature(self, folder: Path) -> tuple[str, Specs, Specs]:
         """Return what a file tells. If it cannot be used, the load tells what is wrong."""
         from ...torch import SidecarError, Signature, read_sidecar
@@ -166,9 +249,11 @@ class ModelFile:
         def refuse(table: str, name: str, why: str) -> Exception:
             return wrong_option(f"{source.where(table, name)}: {why}")
 
-        if not _is_file(self.model) and not re.fullmatch(r"[\w.]+:[\w.]+", self.model):
-            raise refuse("", "model", f'model must be "package.module:name", or the name of a '
-                         f".onnx, .pt2 or .pt file, not {self.model!r}")  # fmt: skip
+        is_code = _CODE.fullmatch(self.model) is not None
+        if not (_is_file(self.model) or is_code or _MODULE.fullmatch(self.model) or not self.model):
+            raise refuse("", "model", f'model must be "package.module:name", "model.py:name", or '
+                         f"the name of a .onnx, .pt2 or .pt file, not {self.model!r}")  # fmt: skip
+        self._check_code(refuse, is_code)
         is_native = _is_file(self.model) and not _is_onnx(self.model)
         for table, fitting, fits in (
             ("native", "a .pt2 or .pt file", is_native),
@@ -194,9 +279,12 @@ class ModelFile:
                 parse_specs(table, tensors)
             except ValueError as error:
                 raise refuse("", table, str(error).partition("\n")[0]) from None
-        managed = not _is_file(self.model) and is_managed(_import(self.model))
-        kind = kind_for(_import(self.model)) if managed else ThreadedStreamer
+        if not self.model:
+            return  # the files of the versions are checked instead
+        kind = self._kind()
         known = list(inspect.signature(kind).parameters)[1:]
+        if self.in_process:
+            known.append("model_init_kwargs")
         tuned = OptionsFile.of(self.options.get("options"))
         tuned = tuned.without(of_other_classes(tuned, known))
         for name in (*tuned.values, *self.options):
@@ -205,6 +293,61 @@ class ModelFile:
                 raise wrong_option(f"{where}: {kind.__name__} has no option {name!r} here")
         if "batch_size" not in {**tuned.values, **self.options}:
             raise wrong_option(f"{source.path}: the option 'batch_size' is missing in [options]")
+
+    def _check_code(self, refuse: Callable[[str, str, str], Exception], is_code: bool) -> None:
+        """Check the fields that are for code of a version."""
+        if self.environments not in ("none", "auto"):
+            raise refuse("", "environments", 'environments must be "none" or "auto", not '
+                         f"{self.environments!r}")  # fmt: skip
+        if self.load_timeout <= 0:
+            raise refuse("", "load_timeout", "load_timeout must be more than 0 seconds, not "
+                         f"{self.load_timeout}")  # fmt: skip
+        own = self.python or self.environments == "auto"
+        if self.python and self.environments == "auto":
+            raise refuse(
+                "", "python", "python names an environment, so environments is for another"
+            )
+        if own and (self.in_process or _is_file(self.model)):
+            name = "python" if self.python else "environments"
+            what = "in_process = true" if self.in_process else repr(self.model)
+            raise refuse("", name, f"{name} is for worker processes that import the model, not for "
+                         f"{what}")  # fmt: skip
+        for name in ("in_process", "steps"):
+            if getattr(self, name) and self.model and not (is_code or (own and name == "steps")):
+                raise refuse("", name, f'{name} is for code in the folder of a version, such as '
+                             f'model = "model.py:name", not for {self.model!r}')  # fmt: skip
+        method = self.options.get("mp_start_method", "spawn")
+        if (is_code or own) and method != "spawn":
+            raise refuse("options", "mp_start_method", f"mp_start_method must be 'spawn', not "
+                         f"{method!r}: another process has modules of others")  # fmt: skip
+
+    def _kind(self) -> type[Streamer] | type[ThreadedStreamer]:
+        """Return the kind of streamer, whose options it has."""
+        if self._is_apart:
+            return ThreadedStreamer if self.in_process else Streamer
+        managed = not _is_file(self.model) and is_managed(_import(self.model))
+        return kind_for(_import(self.model)) if managed else ThreadedStreamer
+
+
+def has_own(folder: Path) -> bool:
+    """Return True if a version in the folder of a model has a file of its own."""
+    return any(VERSION.fullmatch(path.parent.name) for path in folder.glob(f"*/{FILE}"))
+
+
+def _facts(path: Path) -> tuple[int, int]:
+    about = path.lstat()
+    return about.st_size, about.st_mtime_ns
+
+
+def _broken(error: Exception, load: str) -> ModelSpec:
+    """Return the spec of a version that cannot be loaded."""
+
+    def make() -> NoReturn:
+        raise error
+
+    spec = ModelSpec.factory(make, load=load)
+    spec.in_processes = False
+    return spec
 
 
 def _is_file(model: str) -> bool:
@@ -217,10 +360,4 @@ def _is_onnx(model: str) -> bool:
 
 def _import(model: str) -> Any:
     module, _, name = model.partition(":")
-    try:
-        target: Any = importlib.import_module(module)
-    except SystemExit as error:  # it would end the application
-        raise ImportError(f"{module} calls exit({error.code!r}) when it is imported") from error
-    for part in name.split("."):
-        target = getattr(target, part)
-    return target
+    return import_target(module, name)

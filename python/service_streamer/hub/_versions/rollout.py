@@ -249,13 +249,16 @@ class Rollout:
         tried = [plan.version for plan in plans if plan is not None and plan.version in folders]
         wanted = dict.fromkeys([*order, *labelled.values(), *tried])
         specs = {number: _spec(model, file, number) for number in wanted}
-        begun = []
+        begun, changed = [], []
         with self._loader.lock:
             for number, spec in specs.items():
                 version = model.get(number)
                 is_new = version is None
                 if version is None:
                     version = model.add(number, spec)
+                stamps = (version.spec.code_stamp, version.next_spec.code_stamp)
+                if version.state is State.READY and spec.code_stamp not in stamps:
+                    changed.append(version)
                 version.stamp = model.stamps.get(number)
                 version.next_spec, version.made_of = spec, (file, version.stamp)
                 if version.state in (State.UNLOADED, State.FAILED):
@@ -278,6 +281,8 @@ class Rollout:
             if candidate is not None and (is_another or candidate.may_try_again):
                 begun.append(candidate)
             model.candidate = candidate
+        for version in changed:
+            _log.code_changed(version)
         if replaced and failed is not None and model.serving is not None:
             _log.replaced(failed, model.serving.version)
         for version in begun:

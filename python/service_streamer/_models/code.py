@@ -1,0 +1,99 @@
+"""The code of a model in a folder, which a worker process imports from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import os
+import sys
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+)
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderCode:
+    """The name of a model in a folder, and the interpreter of its worker processes.
+
+    These do not import the main module, whose modules may have the names of those in the folder.
+    """
+
+    folder: str
+    """comes first on the path of the workers, and is given to the model"""
+    target: str
+    """"model.py:Name" for a file in the folder, or "package.module:Name\""""
+    python: str = ""
+    """the interpreter; empty: that of this process"""
+    makes_steps: bool = False
+    """it is a `StepModel`"""
+
+    def load(self) -> Any:
+        """Import the model in a worker process.
+
+        Raises:
+            ImportError: the code exits, or another module has the name of the file.
+            Exception: any exception of the code.
+        """
+        sys.path_hooks.insert(0, functools.partial(_finder, self.folder))
+        sys.path_importer_cache.pop(self.folder, None)
+        sys.path.insert(0, self.folder)
+        file, _, name = self.target.partition(":")
+        module = file.removesuffix(".py")
+        if module != file and module in sys.modules:
+            found = getattr(sys.modules[module], "__file__", "built in")
+            raise ImportError(
+                f"{file} cannot be imported, because a module {module!r} is imported already "
+                f"({found}): give the file another name"
+            )
+        return import_target(module, name)
+
+
+def import_target(module: str, name: str) -> Any:
+    """Return an object of a module, which is imported.
+
+    Args:
+        module: its full name.
+        name: of the object, also with dots.
+
+    Raises:
+        ImportError: the module exits.
+        Exception: any exception of the module.
+    """
+    try:
+        target: Any = importlib.import_module(module)
+    except SystemExit as error:  # it would end the application
+        raise ImportError(f"{module} calls exit({error.code!r}) when it is imported") from error
+    for part in name.split("."):
+        target = getattr(target, part)
+    return target
+
+
+class Source(SourceFileLoader):
+    """Loads a module of a folder, in which it writes no bytecode."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write nothing."""
+
+
+def finder(folder: str, source: Any = Source) -> FileFinder:
+    """Return what finds the modules in a folder.
+
+    Args:
+        folder: that is searched.
+        source: makes the loader of a module in Python.
+    """
+    loaders = (ExtensionFileLoader, EXTENSION_SUFFIXES), (source, SOURCE_SUFFIXES)
+    return FileFinder(folder, *loaders)
+
+
+def _finder(folder: str, path: str) -> FileFinder:
+    """Find modules in the folder and below: a hook of the import system."""
+    if path != folder and not path.startswith(folder + os.sep):
+        raise ImportError(path)
+    return finder(path)

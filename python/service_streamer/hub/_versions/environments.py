@@ -1,0 +1,363 @@
+"""Environments of Python packages for the workers of a version, made from the list in its folder.
+
+An environment lies in the cache folder, and its name is a digest of the list and of this Python.
+So versions with the same list share one. A process that makes an environment locks its folder, and
+a file `READY` in it is written last. Processes that use one lock it, too, so none removes it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..._base.errors import StreamerClosed
+from ..._base.messages import see
+from ..._base.toml import TomlFile
+from ..._processes.own_package import CHECK
+from ..._waiting.threads import Condition, original
+
+CACHE = "SERVICE_STREAMER_CACHE"
+"""the variable that names the cache folder"""
+READY = ".ready"
+UNUSED = 30 * 24 * 3600.0  # s, after which an environment is removed
+PAUSE = 0.2  # s between two looks at a lock of another process
+
+_SCRIPT = re.compile(r"^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$", re.MULTILINE)
+"""that of PEP 723"""
+
+Begin = Callable[["Making"], None]
+"""called with what is being made; raises if the hub is closed"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """The interpreter of the workers of a version, and how it is made if it is missing."""
+
+    folder: Path
+    """of the version"""
+    given: str = ""
+    """the interpreter that model.toml names; empty: the one of the list"""
+    kind: str = ""
+    """what has the list: "uv.lock", "requirements.txt" or "script\""""
+    packages: str = ""
+
+    @classmethod
+    def of(cls, folder: Path, model: str) -> Environment | None:
+        """Return the environment for the list in a folder; None: there is no list.
+
+        Args:
+            folder: of the version.
+            model: the name of the file that may have a list inside; another name has none.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: the list in the model is invalid.
+        """
+        for kind, files in (
+            ("uv.lock", ("uv.lock", "pyproject.toml")),
+            ("requirements.txt", ("requirements.txt",)),
+        ):
+            if (folder / kind).exists():
+                texts = ((folder / file).read_text(encoding="utf-8") for file in files)
+                return cls(folder, "", kind, "\n".join(texts))
+        if not model.endswith(".py"):
+            return None
+        found = _SCRIPT.search((folder / model).read_text(encoding="utf-8"))
+        if found is None:
+            return None
+        lines = (line[2:] for line in found["content"].splitlines())
+        script = TomlFile.of(folder / model, "\n".join(lines)).values
+        return cls(folder, "", "script", "\n".join(script.get("dependencies", ())))
+
+    @property
+    def path(self) -> Path:
+        """The folder of the environment."""
+        cache = os.environ.get(CACHE) or os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "service-streamer"
+        )
+        parts = [self.kind, self.packages, sys.version, sys.base_prefix]
+        if _names_files(self.kind, self.packages):
+            parts.append(str(self.folder))
+        return Path(
+            cache, "environments", hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        )
+
+    @property
+    def python(self) -> str:
+        """The interpreter."""
+        return self.given or str(self.path / "bin" / "python")
+
+    def prepare(self, begin: Begin, tell: Callable[[str], None]) -> Callable[[], None]:
+        """Make the environment if it is missing, and check it. Blocks.
+
+        Args:
+            begin: called with what is being made, before that.
+            tell: called with a line about the progress.
+
+        Returns:
+            A function that lets other processes remove the environment.
+
+        Raises:
+            RuntimeError: it cannot be made, or no worker can run there. The message says why.
+            StreamerClosed: the hub is closed.
+        """
+        making = Making(self.path, tell)
+        begin(making)
+        release = _nothing if self.given else self._locked(making)
+        try:
+            making.run([self.python, "-c", CHECK], f"{self.python} cannot run a worker", bare=True)
+        except BaseException:
+            release()
+            raise
+        return release
+
+    def _locked(self, making: Making) -> Callable[[], None]:
+        """Return the function that unlocks the environment, which is made if it is missing."""
+        try:
+            while True:
+                lock = _open(self.path)
+                try:
+                    making.lock(lock, fcntl.LOCK_SH)
+                    if not (self.path / READY).exists():
+                        making.lock(lock, fcntl.LOCK_EX)
+                        if not (self.path / READY).exists() and _is_open(lock, self.path):
+                            self._make(making)
+                            _prune(self.path.parent)
+                        making.lock(lock, fcntl.LOCK_SH)
+                    if (self.path / READY).exists() and _is_open(lock, self.path):
+                        break
+                except BaseException:
+                    os.close(lock)
+                    raise
+                os.close(lock)  # another process has removed it meanwhile
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC):
+                raise
+            raise RuntimeError(
+                f"the environment for {self._list} cannot be made ({error}): let {CACHE} name a "
+                "folder that can be written, or make the environment before, and name it with "
+                "python= in model.toml"
+            ) from error
+        with contextlib.suppress(OSError):  # read-only
+            os.utime(self.path / READY)
+        return lambda: os.close(lock)
+
+    @property
+    def _list(self) -> str:
+        return (
+            f"the script in {self.folder}"
+            if self.kind == "script"
+            else str(self.folder / self.kind)
+        )
+
+    def _make(self, making: Making) -> None:
+        begun = time.monotonic()
+        making.tell(f"makes an environment for {self._list}")
+        for each in self.path.iterdir():  # what an attempt that was interrupted has left
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        uv = shutil.which("uv")
+        failed = f"the environment for {self._list} cannot be made"
+        required = self.folder / "requirements.txt"
+        if self.kind == "script":
+            required = self.path / "requirements.txt"
+            required.write_text(self.packages, encoding="utf-8")
+        if uv is not None:  # "--allow-existing": the folder is there, because it is locked
+            command = [uv, "venv", "--allow-existing", "--python", sys.executable]
+            making.run([*command, str(self.path)], failed)
+            command = [uv, "pip", "install", "--python", self.python, "-r", str(required)]
+            if self.kind == "uv.lock":
+                command = [uv, "sync", "--frozen", "--no-dev", "--no-install-project"]
+        elif self.kind == "uv.lock":
+            raise RuntimeError(f"{failed}: a uv.lock needs the program uv: pip install uv")
+        else:
+            # This Python's own pip takes less than a second. To install another one takes more.
+            bare = ["--without-pip"] if (has_pip := _has_pip()) else []
+            making.run([sys.executable, "-m", "venv", *bare, str(self.path)], failed)
+            pip = [sys.executable, "-m", "pip", "--python", self.python]
+            command = [*(pip if has_pip else [self.python, "-m", "pip"]), "install"]
+            command += ["--no-input", "--disable-pip-version-check", "-r", str(required)]
+        making.run(command, failed, self.folder)
+        (self.path / READY).touch()
+        making.tell(f"made the environment for {self._list} in {time.monotonic() - begun:.1f} s")
+
+
+class Making:
+    """The programs that make an environment. `close` ends them; any thread may call it.
+
+    Args:
+        path: of the environment.
+        tell: called with a line about the progress.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        self.path = str(path)
+        self.tell = tell
+        self._process: Any = None
+        self._closed = False
+        self._changed = Condition()
+        self._lock: int | None = None
+
+    def lock(self, fd: int, how: int) -> None:
+        """Lock a folder. Waits for other processes.
+
+        Raises:
+            StreamerClosed: `close` was called.
+        """
+        told = False
+        while True:
+            try:
+                fcntl.flock(fd, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not told:
+                    self.tell("waits for another process that makes the environment")
+                told = True
+                if self._changed.wait_for(lambda: self._closed, PAUSE):
+                    raise StreamerClosed("the hub is closed") from None
+            else:
+                self._lock = fd
+                return
+
+    def run(
+        self,
+        command: list[str],
+        failed: str,
+        folder: Path | None = None,
+        *,
+        bare: bool = False,
+    ) -> None:
+        """Run a program. It keeps the lock, also if this process is killed meanwhile.
+
+        Args:
+            command: the program and its arguments.
+            failed: the beginning of the message if it fails.
+            folder: in which it runs.
+            bare: do not tell what it prints.
+
+        Raises:
+            RuntimeError: it fails. The message has what it printed.
+            StreamerClosed: `close` was called.
+        """
+        import subprocess  # only needed here
+
+        environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": self.path}
+        for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+            environment.pop(name, None)
+        if self._closed:
+            raise StreamerClosed("the hub is closed")
+        try:
+            self._process = original("subprocess", "Popen")(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+                pass_fds=() if self._lock is None else (self._lock,),
+            )
+        except OSError as error:
+            raise RuntimeError(f"{failed}: {error}") from error
+        lines: collections.deque[str] = collections.deque(maxlen=100)
+        with self._process as process:
+            if self._closed:  # just now
+                self.close()
+            for line in map(str.strip, process.stdout):
+                if line:
+                    lines.append(line)
+                    if not bare:
+                        self.tell(line)
+        if self._closed:
+            raise StreamerClosed("the hub is closed")
+        if process.returncode:
+            errors = [line for line in lines if re.match("(?i)error", line)] or [*lines][-5:]
+            text = "\n".join(errors) or f"exit code {process.returncode}"
+            raise RuntimeError(see(f"{failed}: {text}", "an-environment-that-cannot-be-made"))
+
+    def close(self, drain: bool = False, timeout: float | None = 0) -> None:
+        """End the program that runs."""
+        self._closed = True
+        self._changed.notify()
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def interpreter(path: Path) -> str:
+    """Return the interpreter of a virtual environment, or the path itself if it is no folder."""
+    return str(path / "bin" / "python" if path.is_dir() else path)
+
+
+def _has_pip() -> bool:
+    """Return True if the pip of this Python can install into another environment."""
+    with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
+        major, minor, *_ = metadata.version("pip").split(".")
+        return (int(major), int(minor)) >= (22, 3)
+    return False
+
+
+def _names_files(kind: str, packages: str) -> bool:
+    """Return True if a list may have paths that are relative to its folder."""
+    if kind == "uv.lock":
+        return re.search(r'\b(path|directory|editable) = "(?!\.")', packages) is not None
+    words = [word for line in packages.splitlines() for word in line.partition("#")[0].split()]
+    local = (".txt", ".whl", ".gz", ".zip")
+    return any(
+        word == "."
+        or (word[0] != "/" and "://" not in word and ("/" in word or word.endswith(local)))
+        for word in words
+    )
+
+
+def _open(path: Path) -> int:
+    """Return a descriptor of a folder, which is made if it is missing."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # another process removes it
+            path.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _is_open(fd: int, path: Path) -> bool:
+    """Return True if a descriptor is of the folder that has this path now."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(fd), path.stat())
+    return False
+
+
+def _prune(cache: Path) -> None:
+    """Remove the environments that no process uses, and that none has used for long."""
+    for path in _old(cache):
+        fd = _open(path)
+        try:
+            with contextlib.suppress(OSError):  # it is locked
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(fd)
+
+
+def _old(cache: Path) -> Iterator[Path]:
+    for path in cache.iterdir():
+        with contextlib.suppress(OSError):  # one without the file is being made
+            if time.time() - (path / READY).stat().st_mtime > UNUSED:
+                yield path
+
+
+def _nothing() -> None:
+    """Release nothing."""
