@@ -51,7 +51,13 @@ class FolderCode:
                 f"{file} cannot be imported, because a module {module!r} is imported already "
                 f"({found}): give the file another name"
             )
-        return import_target(module, name)
+        target = import_target(module, name)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and numpy.__version__.startswith("1."):
+            # numpy 2 names this module in pickles of dates and structures.
+            numeric = importlib.import_module("numpy.core.numeric")
+            sys.modules.setdefault("numpy._core.numeric", numeric)
+        return target
 
 
 def import_target(module: str, name: str) -> Any:

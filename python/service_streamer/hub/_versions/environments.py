@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import hashlib
 import os
@@ -145,8 +144,6 @@ class Environment:
                     raise
                 os.close(lock)  # another process has removed it meanwhile
         except OSError as error:
-            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC):
-                raise
             raise RuntimeError(
                 f"the environment for {self._list} cannot be made ({error}): let {CACHE} name a "
                 "folder that can be written, or make the environment before, and name it with "
@@ -328,8 +325,8 @@ def _names_files(kind: str, packages: str) -> bool:
 def _open(path: Path) -> int:
     """Return a descriptor of a folder, which is made if it is missing."""
     while True:
-        with contextlib.suppress(FileNotFoundError):  # another process removes it
-            path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it just now
             return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
