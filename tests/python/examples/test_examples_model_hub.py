@@ -10,6 +10,8 @@ import pytest
 import torch_examples
 from waits import LONG, eventually
 
+from service_streamer.hub import ModelHub
+
 pytest.importorskip("watchfiles")
 pytestmark = pytest.mark.slow
 
@@ -92,6 +94,14 @@ def test_bad_files_are_refused(client, makers):
         response = client.post(name, data={"image": (makers.io.BytesIO(b"text"), "a.png")})
         assert response.status_code == 400
         assert message in response.get_json()["error"]
+
+
+def test_two_versions_have_their_own_code():
+    with ModelHub.watch(FOLDER / "code") as hub:
+        texts = ["a good day", "Not good", "not sad", "Sad!"]
+        first, second = (hub.predict(f"sentiment@{n}", texts, timeout=LONG) for n in (1, 2))
+    assert first == ["good", "good", "bad", "neither"]
+    assert second == ["good", "bad", "good", "bad"]
 
 
 def test_the_demo_prints_what_happened():

@@ -165,6 +165,8 @@ class Page:
             if file.stem in self._modules:  # an example of another test has this name, too
                 sys.modules.pop(file.stem, None)
             self.namespace.update(vars(importlib.import_module(file.stem)))
+        elif file and file.parent != self.folder:
+            pass  # a program of the page imports it from that folder
         elif text.startswith(">>>"):
             run_doctest(text, self.namespace, str(self.path), example.line)
         else:

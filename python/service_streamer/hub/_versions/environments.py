@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -282,8 +283,8 @@ class Making:
         if self._closed:
             raise StreamerClosed("the hub is closed")
         if process.returncode:
-            errors = [line for line in lines if re.match("(?i)error", line)] or [*lines][-5:]
-            text = "\n".join(errors) or f"exit code {process.returncode}"
+            errors = itertools.dropwhile(lambda line: not re.match("(?i)error", line), lines)
+            text = "\n".join(([*errors] or [*lines])[-8:]) or f"exit code {process.returncode}"
             raise RuntimeError(see(f"{failed}: {text}", "an-environment-that-cannot-be-made"))
 
     def close(self, drain: bool = False, timeout: float | None = 0) -> None:

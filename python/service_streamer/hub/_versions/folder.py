@@ -80,7 +80,7 @@ def _add(found: Found, path: Path, inside: Path) -> None:
         _check_inside(path, inside)
         facts = []
         for folder, folders, files in os.walk(path):
-            if "__pycache__" in folders:  # written by whoever imports the code
+            if "__pycache__" in folders:  # of a program that imports the code
                 folders.remove("__pycache__")
             for name in (*folders, *files):
                 entry = Path(folder, name)

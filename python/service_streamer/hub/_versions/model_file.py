@@ -21,7 +21,6 @@ from ..._pipeline.kinds import kind_for
 from ..._processes.streamer import Streamer
 from ..._threads.threaded import ThreadedStreamer
 from ...onnx import OnnxModel
-from .._names import VERSION
 from .._signature import Specs, specs_of, specs_of_file
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
@@ -331,7 +330,7 @@ class ModelFile:
 
 def has_own(folder: Path) -> bool:
     """Return True if a version in the folder of a model has a file of its own."""
-    return any(VERSION.fullmatch(path.parent.name) for path in folder.glob(f"*/{FILE}"))
+    return any(path.parent.name.isdecimal() for path in folder.glob(f"*/{FILE}"))
 
 
 def _facts(path: Path) -> tuple[int, int]:
