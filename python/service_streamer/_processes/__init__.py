@@ -13,6 +13,7 @@ workers. The modules here start, supervise and replace the processes.
                                 │
                                 ▼
                               start ──▶ process, descriptors    starts one worker
+                                │       own_package             in another interpreter
                                 │
                                 ├─────▶ worker_main             the code that runs in it
                                 └─────▶ forkserver ──▶ forkserver_main

@@ -143,7 +143,7 @@ def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) 
         package = os.path.abspath(os.path.join(__file__, *[os.pardir] * 3))
         program = f"import sys; sys.path.append({package!r})\n"
     program += "from service_streamer._processes.worker_main import main; "
-    closing, beyond = _closing_inheritable()
+    closing, beyond = closing_inheritable()
     if beyond:
         program += f"import os; [os.closerange(fd, fd + 1) for fd in {beyond}]; "
     program += f"main({_FD}, {job.owner}, {job.output_batch}, {job.inline})"
@@ -174,7 +174,7 @@ def _executable(known: str) -> str:
     return known
 
 
-def _closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
+def closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
     """Return what closes inheritable descriptors, for instance a web server's socket.
 
     Returns:

@@ -26,6 +26,8 @@ future and its cancellation, and waits there until the model is loaded.
   which decides under a lock of its own. A loader thread switches to a version that it has loaded.
 - Models may share worker processes; the page of `_sharing` tells how. The supervisor thread of such
   a process tells when it died while it ran a model, which moves after the second time.
+- The code of a version is imported where it runs: by its worker processes, or in a `Namespace` of
+  this process. A loader thread makes the environment of the workers first, if there is none.
 - A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
   answers what it has accepted. A request that comes too late was not accepted; the hub sends it
   again, to the streamer of the next load.

@@ -10,6 +10,7 @@ import time
 import zipfile
 
 import pytest
+from scripts import run_python
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelLoadError
@@ -86,17 +87,17 @@ def hub(folder, watched):
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
+def uv(tmp_path, monkeypatch):
     """Puts a program in the place of uv."""
 
-    def program(text):
+    def uv(text):
         path = tmp_path / "bin" / "uv"
         path.parent.mkdir()
         path.write_text(f"#!/bin/sh\n{text}")
         path.chmod(0o755)
         monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
 
-    return program
+    return uv
 
 
 QUICK = f"""
@@ -196,8 +197,8 @@ def test_numpy_1_and_2_on_both_sides(hub, publish, tmp_path):
             np.testing.assert_array_equal(output[3], array[::2])
 
 
-def test_a_list_in_the_code_itself(hub, publish, program, cache):
-    program(QUICK)
+def test_a_list_in_the_code_itself(hub, publish, uv, cache):
+    uv(QUICK)
     script = '# /// script\n# dependencies = [\n#     "quirk<2",\n# ]\n# ///\n'
     publish(3, model_py=script + PLAIN)
     publish(4, model_py=script.replace("]", "") + PLAIN)
@@ -221,7 +222,7 @@ def test_an_environment_that_is_named(folder, hub, publish, tmp_path):
     eventually(lambda: 4 in named.status()["times"].versions)
     eventually(lambda: version(named, 4).state == "failed")
     assert "nowhere cannot run a worker" in version(named, 4).error
-    assert "No such file or directory" in version(named, 4).error
+    assert "not found" in version(named, 4).error
 
 
 OTHER = """
@@ -293,9 +294,9 @@ def test_a_folder_that_cannot_be_written(hub, publish, monkeypatch):
     assert environments.CACHE in str(caught.value)
 
 
-def test_a_lock_of_another_process(hub, publish, program, caplog):
+def test_a_lock_of_another_process(hub, publish, uv, caplog):
     caplog.set_level("INFO", "service_streamer")
-    program(QUICK)
+    uv(QUICK)
     publish(3, quirk=1, model_py=PLAIN)
     watched = hub()
     environment = watched._models["times"].versions[3].spec.environment
@@ -312,8 +313,8 @@ def test_a_lock_of_another_process(hub, publish, program, caplog):
     assert f"uv pip install --python {environment.python} -r {required}" in caplog.text
 
 
-def test_environments_that_are_not_used_are_removed(hub, publish, program, cache):
-    program(QUICK)
+def test_environments_that_are_not_used_are_removed(hub, publish, uv, cache):
+    uv(QUICK)
     publish(3, quirk=1, model_py=PLAIN)
     watched = hub()
     ask(watched, 3)
@@ -327,10 +328,10 @@ def test_environments_that_are_not_used_are_removed(hub, publish, program, cache
     assert used.exists()
 
 
-def test_a_hub_that_is_closed_ends_what_it_has_begun(hub, publish, program, tmp_path):
+def test_a_hub_that_is_closed_ends_what_it_has_begun(hub, publish, uv, tmp_path):
     started = tmp_path / "started"
     os.mkfifo(started)
-    program(f"echo one line\necho > {started}\nexec sleep 1000\n")
+    uv(f"echo one line\necho > {started}\nexec sleep 1000\n")
     publish(3, quirk=1)
     hub = hub("load = 'start'")
     started.read_text()
@@ -338,6 +339,22 @@ def test_a_hub_that_is_closed_ends_what_it_has_begun(hub, publish, program, tmp_
     begun = time.monotonic()
     hub.close(drain=False)
     assert time.monotonic() - begun < LONG
+
+
+def test_an_environment_is_made_under_gevent(folder, publish, uv):
+    pytest.importorskip("gevent")
+    uv(QUICK)
+    publish(3, quirk=1, model_py=PLAIN)
+    folder.configure("environments = 'auto'", "model.py:Model")
+    done = run_python(
+        f"""
+        from gevent import monkey; monkey.patch_all()
+        from service_streamer.hub import ModelHub
+        with ModelHub.watch({str(folder.root / "models")!r}) as hub:
+            print(hub.predict("times", [1], timeout={LONG})[0][0])
+        """
+    )
+    assert done.stdout == "0\n"
 
 
 @pytest.mark.parametrize(

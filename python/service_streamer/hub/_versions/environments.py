@@ -19,25 +19,31 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from ..._base.errors import StreamerClosed
 from ..._base.messages import see
 from ..._base.toml import TomlFile
 from ..._processes.own_package import CHECK
+from ..._processes.process import Process
+from ..._processes.start import closing_inheritable
 from ..._waiting.threads import Condition, original
 
 CACHE = "SERVICE_STREAMER_CACHE"
 """the variable that names the cache folder"""
 READY = ".ready"
 UNUSED = 30 * 24 * 3600.0  # s, after which an environment is removed
+GRACE = 5.0  # s for a process to end after it was killed
 PAUSE = 0.2  # s between two looks at a lock of another process
 
 _SCRIPT = re.compile(r"^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$", re.MULTILINE)
 """that of PEP 723"""
+
+_EXITED = "exit code "
+_REPORTING = f'cd "$0" && "$@"; echo "{_EXITED}$?"'
+"""a command of the shell; other code of this process may collect the exit code, as gevent does"""
 
 Begin = Callable[["Making"], None]
 """called with what is being made; raises if the hub is closed"""
@@ -204,7 +210,7 @@ class Making:
     def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
         self.path = str(path)
         self.tell = tell
-        self._process: Any = None
+        self._process: Process | None = None
         self._closed = False
         self._changed = Condition()
         self._lock: int | None = None
@@ -233,7 +239,7 @@ class Making:
         self,
         command: list[str],
         failed: str,
-        folder: Path | None = None,
+        folder: Path | str = "/",
         *,
         bare: bool = False,
     ) -> None:
@@ -249,50 +255,72 @@ class Making:
             RuntimeError: it fails. The message has what it printed.
             StreamerClosed: `close` was called.
         """
-        import subprocess  # only needed here
-
         environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": self.path}
         for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
             environment.pop(name, None)
-        if self._closed:
-            raise StreamerClosed("the hub is closed")
-        try:
-            self._process = original("subprocess", "Popen")(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                cwd=folder,
-                env=environment,
-                start_new_session=True,
-                pass_fds=() if self._lock is None else (self._lock,),
-            )
-        except OSError as error:
-            raise RuntimeError(f"{failed}: {error}") from error
         lines: collections.deque[str] = collections.deque(maxlen=100)
-        with self._process as process:
-            if self._closed:  # just now
-                self.close()
-            for line in map(str.strip, process.stdout):
-                if line:
-                    lines.append(line)
-                    if not bare:
-                        self.tell(line)
+        with self._started(
+            ["/bin/sh", "-c", _REPORTING, str(folder), *command], environment
+        ) as file:
+            for line in filter(None, map(str.strip, file)):
+                lines.append(line)
+                if not bare and not line.startswith(_EXITED):
+                    self.tell(line)
         if self._closed:
             raise StreamerClosed("the hub is closed")
-        if process.returncode:
+        if not lines or lines.pop() != f"{_EXITED}0":
             errors = itertools.dropwhile(lambda line: not re.match("(?i)error", line), lines)
-            text = "\n".join(([*errors] or [*lines])[-8:]) or f"exit code {process.returncode}"
+            text = "\n".join(([*errors] or [*lines])[-8:]) or "it was killed"
             raise RuntimeError(see(f"{failed}: {text}", "an-environment-that-cannot-be-made"))
+
+    @contextlib.contextmanager
+    def _started(self, command: list[str], environment: dict[str, str]) -> Iterator[Iterable[str]]:
+        """Give the lines that a process prints, which is killed if it does not end by itself.
+
+        ``subprocess`` does not work in a native thread if gevent has patched it.
+        """
+        files = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), *os.pipe()]
+        if self._lock is not None:
+            files.append(os.dup(self._lock))
+        null, read, write, *lock = files
+        closing, _ = closing_inheritable()
+        actions = [(null, 0), (write, 1), (write, 2), *((fd, self._lock) for fd in lock)]
+        try:
+            if self._closed:
+                raise StreamerClosed("the hub is closed")
+            pid = original("os", "posix_spawn")(
+                command[0],
+                command,
+                environment,
+                file_actions=[*closing, *((os.POSIX_SPAWN_DUP2, *each) for each in actions)],
+                setpgroup=0,
+            )
+            self._process = Process(pid)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            for fd in (null, write, *lock):
+                os.close(fd)
+        try:
+            with open(read, encoding="utf-8", errors="replace") as file:
+                if self._closed:  # just now
+                    self.close()
+                yield file
+        finally:
+            self._kill()
+            self._process.wait(GRACE)
 
     def close(self, drain: bool = False, timeout: float | None = 0) -> None:
         """End the program that runs."""
         self._closed = True
         self._changed.notify()
+        self._kill()
+
+    def _kill(self) -> None:
+        """Kill the shell and what it has started."""
         process = self._process
-        if process is not None and process.returncode is None:
+        if process is not None and not process.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 

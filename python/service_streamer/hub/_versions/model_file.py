@@ -153,7 +153,7 @@ class ModelFile:
         if not os.path.lexists(folder / FILE) and not self._is_apart:
             return self._spec(folder)
         try:
-            file = self
+            file, folder = self, folder.absolute()
             if os.path.lexists(folder / FILE) or not self.model:
                 file = ModelFile.read(folder / FILE, self)
             return file._spec(folder)
@@ -304,7 +304,7 @@ class ModelFile:
         own = self.python or self.environments == "auto"
         if self.python and self.environments == "auto":
             raise refuse(
-                "", "python", "python names an environment, so environments is for another"
+                "", "python", 'python and environments = "auto" both choose: leave one out'
             )
         if own and (self.in_process or _is_file(self.model)):
             name = "python" if self.python else "environments"
