@@ -1,19 +1,16 @@
 """The encoder of packed texts: its vectors are those of padded batches."""
 
-import functools
 import random
 import re
 import sys
 from pathlib import Path
 
 import pytest
-import torch_examples
 from torch_examples import marks
 
 pytestmark = marks("torch")
 
 FOLDER = Path(__file__).parents[3] / "examples" / "packed_texts"
-run_script = functools.partial(torch_examples.run_script, FOLDER)
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +37,8 @@ def test_packed_and_padded_vectors_are_equal(torch, example, count):
     torch.testing.assert_close(alone, expected[:3], rtol=0, atol=1e-5)
 
 
-def test_the_example_by_itself_says_how_far_they_differ(torch):
-    done = run_script("encoder.py")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"64 texts of \d+ to \d+ tokens", done.stdout)
-    assert float(re.search(r"at most (\S+)", done.stdout)[1]) <= 1e-5
+def test_the_example_by_itself_says_how_far_they_differ(example, capsys):
+    example.main()
+    printed = capsys.readouterr().out
+    assert re.search(r"64 texts of \d+ to \d+ tokens", printed)
+    assert float(re.search(r"at most (\S+)", printed)[1]) <= 1e-5
