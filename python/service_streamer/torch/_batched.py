@@ -142,7 +142,7 @@ class BatchedModel:
             "lengths": lengths or "",
             "pinned": self._device.startswith("cuda"),
         }
-        self._in_process: tuple[Any, Any, Placement] | None = None  # not pickled
+        self._in_process: tuple[Any, Placement] | None = None  # not pickled
         batching = load_batching(collate)
         if self._packs:
             batching.check_arguments(model)
@@ -157,15 +157,13 @@ class BatchedModel:
         """
         items = list(batch)
         if self._in_process is None:
-            batching = self._batching()
             self._in_process = (
-                batching,
-                batching.Batcher(self._options),
+                self._batching().Batcher(self._options),
                 Placement(self._device, self._moved),
             )
-        batching, batcher, placement = self._in_process
+        batcher, placement = self._in_process
         keys, outputs = number_keys(self._key, items)
-        groups = batching.Groups(batcher, items, keys)
+        groups = self._batching().Groups(batcher, items, keys)
         outputs.update(groups.refused)
         for number, places in enumerate(groups.places):
             try:
