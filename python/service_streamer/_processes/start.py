@@ -128,7 +128,6 @@ class Starter:
 
 
 def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) -> Process:
-    from multiprocessing import spawn
     from subprocess import _args_from_interpreter_flags as flags  # type: ignore[attr-defined]
 
     environment = {**os.environ, **variables}
@@ -139,7 +138,7 @@ def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) 
         for name in ("PYTHONPATH", "PYTHONHOME"):  # for the Python of this process
             environment.pop(name, None)
     else:
-        executable = _executable(os.fsdecode(spawn.get_executable() or ""))
+        executable = interpreter()
         package = os.path.abspath(os.path.join(__file__, *[os.pardir] * 3))
         program = f"import sys; sys.path.append({package!r})\n"
     program += "from service_streamer._processes.worker_main import main; "
@@ -172,6 +171,13 @@ def _executable(known: str) -> str:
             if os.access(candidate, os.X_OK):
                 return candidate
     return known
+
+
+def interpreter() -> str:
+    """Return the interpreter of this process."""
+    from multiprocessing import spawn
+
+    return _executable(os.fsdecode(spawn.get_executable() or ""))
 
 
 def closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:

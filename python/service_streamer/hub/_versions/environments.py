@@ -28,7 +28,7 @@ from ..._base.messages import see
 from ..._base.toml import TomlFile
 from ..._processes.own_package import CHECK
 from ..._processes.process import Process
-from ..._processes.start import closing_inheritable
+from ..._processes.start import closing_inheritable, interpreter
 from ..._waiting.threads import Condition, original
 
 CACHE = "SERVICE_STREAMER_CACHE"
@@ -180,7 +180,7 @@ class Environment:
             required = self.path / "requirements.txt"
             required.write_text(self.packages, encoding="utf-8")
         if uv is not None:  # "--allow-existing": the folder is there, because it is locked
-            command = [uv, "venv", "--allow-existing", "--python", sys.executable]
+            command = [uv, "venv", "--allow-existing", "--python", interpreter()]
             making.run([*command, str(self.path)], failed)
             command = [uv, "pip", "install", "--python", self.python, "-r", str(required)]
             if self.kind == "uv.lock":
@@ -190,8 +190,8 @@ class Environment:
         else:
             # This Python's own pip takes less than a second. To install another one takes more.
             bare = ["--without-pip"] if (has_pip := _has_pip()) else []
-            making.run([sys.executable, "-m", "venv", *bare, str(self.path)], failed)
-            pip = [sys.executable, "-m", "pip", "--python", self.python]
+            making.run([interpreter(), "-m", "venv", *bare, str(self.path)], failed)
+            pip = [interpreter(), "-m", "pip", "--python", self.python]
             command = [*(pip if has_pip else [self.python, "-m", "pip"]), "install"]
             command += ["--no-input", "--disable-pip-version-check", "-r", str(required)]
         making.run(command, failed, self.folder)
@@ -325,7 +325,7 @@ class Making:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def interpreter(path: Path) -> str:
+def interpreter_in(path: Path) -> str:
     """Return the interpreter of a virtual environment, or the path itself if it is no folder."""
     return str(path / "bin" / "python" if path.is_dir() else path)
 

@@ -25,7 +25,7 @@ from .._signature import Specs, specs_of, specs_of_file
 from .._spec import LOADS, ModelSpec
 from .._tensor_spec import parse_specs
 from . import namespace
-from .environments import Environment, interpreter
+from .environments import Environment, interpreter_in
 from .plan import CanaryPlan
 
 FILE = "model.toml"
@@ -175,7 +175,7 @@ class ModelFile:
         }
         environment = None
         if self.python:
-            environment = Environment(folder, interpreter(Path(self.python)))
+            environment = Environment(folder, interpreter_in(Path(self.python)))
         elif self.environments == "auto":
             environment = Environment.of(folder, self.model.partition(":")[0])
         if _CODE.fullmatch(self.model) or environment is not None:
