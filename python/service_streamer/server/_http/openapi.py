@@ -8,6 +8,7 @@ from typing import Any
 
 from ...hub import ModelSpec, TensorSpec
 from .._access import Access
+from .._datatypes import DTYPES
 from .._service import Service
 from .generate import takes_text
 from .json_values import dump
@@ -23,15 +24,13 @@ _HEADERS = {
     "X-Tenant": ({"type": "string"}, "for fair shares"),
     "X-Caller-Key": ({"type": "string"}, "chooses the version if there is a canary"),
 }
-_TEXT = {"type": "object", "properties": {"parameters": {"type": "object"}}}
-"""the other fields are inputs and parameters"""
 _TENSOR = {
     "type": "object",
     "required": ["name", "datatype", "shape"],
     "properties": {
         "name": {"type": "string"},
-        "datatype": {"type": "string"},
-        "shape": {"type": "array", "items": {"type": "integer"}},
+        "datatype": {"enum": [*DTYPES]},
+        "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
         "data": {"type": "array"},
         "parameters": {"type": "object"},
     },
@@ -85,8 +84,10 @@ class OpenApi:
 
     def _document(self, root: str) -> dict[str, Any]:
         paths: dict[str, Any] = {path: {"get": _fact(path, name)} for path, name in _FACTS.items()}
+        names = []
         for name, spec in self._service.specs():
             paths.update(_paths_of(name, spec))
+            names.append(name)
         document: dict[str, Any] = {
             "openapi": "3.1.0",
             "info": {"title": self._service.name, "version": self._service.version},
@@ -94,7 +95,15 @@ class OpenApi:
             "paths": paths,
             "components": {
                 "schemas": _SCHEMAS,
-                "parameters": {name: _header(name) for name in _HEADERS},
+                "parameters": {
+                    "model": {
+                        "name": "model",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "string", **({"enum": names} if names else {})},
+                    },
+                    **{name: _header(name) for name in _HEADERS},
+                },
                 "responses": {
                     "Error": {
                         "description": "the reason",
@@ -112,15 +121,15 @@ class OpenApi:
 
 
 def _paths_of(name: str, spec: ModelSpec) -> Iterator[tuple[str, Any]]:
-    item = _item(spec.inputs)
+    item, text = _item(spec.inputs), _text(spec.inputs)
     for path, operation, body, answer in (
         (f"/v2/models/{name}/infer", "infer", _tensors(spec.inputs), None),
         (f"/v1/models/{name}:predict", "predict", _object(instances=_list(item)), None),
         (f"/v1/models/{name}:stream", "stream", _object(instance=item), _EVENTS),
-        (f"/v2/models/{name}/generate", "generate", _TEXT, None),
-        (f"/v2/models/{name}/generate_stream", "generate_stream", _TEXT, _EVENTS),
+        (f"/v2/models/{name}/generate", "generate", text, None),
+        (f"/v2/models/{name}/generate_stream", "generate_stream", text, _EVENTS),
     ):
-        if body is _TEXT and not takes_text(spec.inputs):
+        if body is None:
             continue
         yield path, {"post": _operation(f"{operation}_{name}", name, body, answer or JSON)}
 
@@ -151,8 +160,7 @@ def _fact(path: str, identity: str) -> dict[str, Any]:
         },
     }
     if "{model}" in path:
-        model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
-        found["parameters"] = [model]
+        found["parameters"] = [{"$ref": "#/components/parameters/model"}]
     return found
 
 
@@ -197,6 +205,18 @@ def _item(inputs: Mapping[str, TensorSpec]) -> dict[str, Any]:
         (spec,) = inputs.values()
         return _nested(spec)
     return _object(**{name: _nested(spec) for name, spec in inputs.items()}) if inputs else {}
+
+
+def _text(inputs: Mapping[str, TensorSpec]) -> dict[str, Any] | None:
+    """Return the schema of the body of a generate request; None: the model takes no text."""
+    if not takes_text(inputs):
+        return None
+    if len(inputs) > 1:
+        body = _object(**{name: _nested(spec) for name, spec in inputs.items()})
+    else:
+        body = _object(text_input={"type": "string"})
+    body["properties"]["parameters"] = {"type": "object"}
+    return body
 
 
 def _nested(spec: TensorSpec) -> dict[str, Any]:
