@@ -7,7 +7,7 @@ some by themselves; these pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ._errors import InvalidInput
@@ -31,20 +31,25 @@ _CONTENT_TYPES = ("np", "nplist", "str", "raw", "hf", "pd")
 """of MLServer: those that only name what the tensors are. Others stand for values inside a text"""
 
 
-def check_parameters(parameters: Mapping[str, Any], known: set[str], owner: str) -> None:
+def check_parameters(
+    parameters: Mapping[str, Any], known: set[str], owner: str, others: Collection[str] = ()
+) -> None:
     """Check the parameters of a request, or of one of its inputs or outputs.
 
     Args:
         parameters: None as a value means that there is no such parameter.
         known: their names.
         owner: what has them, for the message.
+        others: more names.
 
     Raises:
         InvalidInput: a parameter is not supported. The message names it.
     """
     given = {name: value for name, value in parameters.items() if value is not None}
     wrong = [
-        name for name in given if name not in known and not (name in _NOT_DONE and not given[name])
+        name
+        for name in given
+        if name not in known and name not in others and not (name in _NOT_DONE and not given[name])
     ]
     if wrong:
         raise refuse(wrong, owner)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._base.errors import StreamerError
 from ..extend import view_of
 from ..hub import VersionView
 from ._items import Specs
@@ -20,15 +21,18 @@ _UNMEASURED = {"count": 0, "ns": 0}
 
 
 def statistics_of(version: VersionView) -> dict[str, Any] | None:
-    """Return what the streamer of a version has counted since its load; None: it is not loaded.
+    """Return what the streamer of a version has counted since its load.
 
-    Never blocks. What is not measured is 0.
+    Never blocks. What is not measured is 0. None: it is not loaded, or another process counts.
     """
     streamer = version.streamer
     if streamer is None:
         return None
     last_use = version.status().last_use or 0.0
-    stats = view_of(streamer).stats(timeout=0)
+    try:
+        stats = view_of(streamer).stats(timeout=0)
+    except StreamerError:  # another process has them
+        return None
     failed = stats.failed + stats.expired + stats.rejected + stats.dropped
     return {
         "name": version.model_name,

@@ -318,3 +318,31 @@ def test_what_is_no_parameter_of_a_model_is_refused(server_hubs, wrong, complain
     assert caught.value.code == 400
     nothing = dict.fromkeys(("factor", "x"))
     assert client.values("scale", [1], nothing) == [1]  # null is no parameter
+
+
+def test_equal_items_with_other_parameters_are_not_coalesced(server_hubs):
+    gate = Gate(lambda batch: batch)
+
+    def model(batch, parameters):
+        return scale(gate(batch), parameters)
+
+    spec = ModelSpec(model, batch_size=1, policy="greedy", coalesce=lambda item: int(item))
+    hub = server_hubs({"model": spec})
+    app = App(hub)
+
+    async def main():
+        told = {"name": "x", "datatype": "INT64", "shape": [1], "data": [5]}
+        bodies = [{"inputs": [told], "parameters": {"factor": each}} for each in (1, 2, 2)]
+        path = "/v2/models/model/infer"
+        asked = [asyncio.ensure_future(app.answer("POST", path, each)) for each in bodies]
+        await asyncio.to_thread(eventually, lambda: hub["model"].stats().coalesced == 1)
+        gate.open()
+        return [json.loads((await each).body)["outputs"][0]["data"] for each in asked]
+
+    assert asyncio.run(main()) == [[5], [10], [10]]
+    assert len(gate.batches) == 2
+
+
+def test_options_that_hide_the_items_of_a_batch_are_refused():
+    with pytest.raises(TypeError, match="collate is not for a model that takes parameters"):
+        ModelSpec(scale, batch_size=8, collate="stack")

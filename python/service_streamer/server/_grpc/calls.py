@@ -100,8 +100,7 @@ class Calls:
         name = path.rpartition("/")[2]
         given = dict(context.invocation_metadata())
         client = context.peer().rpartition(":")[0]  # without the port
-        address = unquote(client.partition(":")[2]).strip("[]")
-        entry = Entry(address, "POST", path, "2", user_agent=str(given.get("user-agent", "")))
+        entry = Entry(client, "POST", path, "2")
         entry.request_id = usable_id(str(given.get(REQUEST_ID, "")))
         trailing = ((REQUEST_ID, entry.request_id),) if entry.request_id else ()
         if trailing:
@@ -123,6 +122,8 @@ class Calls:
         finally:
             self._counts.end(name, entry.code, began)
             if self._access_log:
+                entry.client = unquote(client.partition(":")[2]).strip("[]")
+                entry.user_agent = str(given.get("user-agent", ""))
                 entry.write()
 
 

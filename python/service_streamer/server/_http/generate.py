@@ -62,7 +62,7 @@ class Generate:
         if not spec.takes_parameters and parameters.get("stream") is streams:
             del parameters["stream"]  # of clients that say what the path says
         custom = for_model(parameters)
-        check_parameters(parameters, OF_REQUEST | custom.keys(), "the request")
+        check_parameters(parameters, OF_REQUEST, "the request", custom)
         options = with_parameters(call_options(request.headers), parameters)
         about = {"model_name": model, "model_version": str(handle.version)}
         if identity:

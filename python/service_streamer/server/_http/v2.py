@@ -137,8 +137,8 @@ class V2:
         head, binary = _split(request)
         body = await self._large.infer(head) if len(head) > INLINE else parse_object(head)
         parameters = _object(body, "parameters", "the request")
-        custom = for_model(parameters)
-        check_parameters(parameters, OF_REQUEST | custom.keys(), "the request")
+        custom = for_model(parameters) if parameters else {}
+        check_parameters(parameters, OF_REQUEST, "the request", custom)
         options = with_parameters(call_options(request.headers), parameters)
         wanted = _wanted(body, flag(parameters, "binary_data_output"))
         identity = body.get("id")
@@ -146,7 +146,8 @@ class V2:
             identity = ""
         if type(identity) is not str:
             raise InvalidInput(f"id must be a string, not {shown(identity)}")
-        request.id = request.id or usable_id(identity)
+        if identity and not request.id:
+            request.id = usable_id(identity)
         asked = InferRequest(model, _inputs(body, binary), version, identity, custom)
         if wanted.names is not None:
             asked.outputs = list(wanted.names)
