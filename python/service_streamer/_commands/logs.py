@@ -37,8 +37,8 @@ def set_up_access_log() -> None:
     """Write the access log, too. As text, its lines have nothing before them: tools read these."""
     logger = logging.getLogger("service_streamer.access")
     logger.setLevel(logging.INFO)
-    (handler,) = logging.getLogger().handlers
-    if not isinstance(handler.formatter, JsonFormatter):
+    handlers = logging.getLogger().handlers  # also of opentelemetry-instrument
+    if not any(isinstance(each.formatter, JsonFormatter) for each in handlers):
         logger.addHandler(logging.StreamHandler())
         logger.propagate = False
 

@@ -24,8 +24,7 @@ class Entry:
     method: str
     path: str
     """encoded"""
-    version: str
-    """of HTTP"""
+    http_version: str
     referer: str = ""
     user_agent: str = ""
     request_id: str = ""
@@ -69,7 +68,7 @@ class Entry:
             time.strftime("%d/%b/%Y:%H:%M:%S %z"),
             _shown(self.method),
             _shown(self.path),
-            self.version,
+            self.http_version,
             self.status,
             self.bytes or "-",
             _shown(self.referer),
