@@ -22,6 +22,7 @@ from thread_models import Gate, double
 from waits import eventually
 
 from service_streamer import ManagedModel
+from service_streamer._base.loadable import Loadable
 from service_streamer.hub import ModelHub, ModelSpec
 
 pytest_plugins = ["grpc_fixtures"]
@@ -346,3 +347,26 @@ def test_equal_items_with_other_parameters_are_not_coalesced(server_hubs):
 def test_options_that_hide_the_items_of_a_batch_are_refused():
     with pytest.raises(TypeError, match="collate is not for a model that takes parameters"):
         ModelSpec(scale, batch_size=8, collate="stack")
+
+
+class Part(Loadable):
+    is_loaded = False
+
+    def load(self, workers=1):
+        self.is_loaded = True
+
+    def stop(self, unwanted):
+        pass
+
+
+class WithPart(Scale):
+    def __init__(self):
+        self.part = Part()
+
+
+@pytest.mark.parametrize("model", [WithPart(), WithPart().predict], ids=["object", "method"])
+def test_what_a_model_with_parameters_contains_is_loaded(server_hubs, model):
+    """As that of a model without, such as an `OnnxModel`."""
+    hub = server_hubs({"model": ModelSpec(model, batch_size=8)})
+    assert hub.predict("model", [1]) == [1]
+    assert getattr(model, "__self__", model).part.is_loaded
