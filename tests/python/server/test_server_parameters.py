@@ -210,14 +210,10 @@ def test_parameters_reach_processes_and_models_of_a_folder(tmp_path):
         (tmp_path / name / "1").mkdir(parents=True)
         toml = f'model = "{line}"\n[options]\nbatch_size = 8\n'
         (tmp_path / name / "model.toml").write_text(toml)
-    specs = {
-        "alone": ModelSpec(ManagedScale, batch_size=8),
-        "forked": ModelSpec(scale, batch_size=8, processes=True),
-    }
+    specs = {"forked": ModelSpec(scale, batch_size=8, processes=True, mp_start_method="fork")}
     ask = InJson.values
-    with ModelHub(specs, workers=1) as hub, ModelHub.watch(tmp_path) as folder:
+    with ModelHub(specs) as hub, ModelHub.watch(tmp_path, workers=1) as folder:
         for client, name in (
-            (InJson(hub), "alone"),
             (InJson(hub), "forked"),
             (InJson(folder), "function"),
             (InJson(folder), "managed"),
@@ -285,7 +281,7 @@ def test_a_bad_item_with_parameters_fails_alone(server_hubs):
         assert parameters == {"factor": 2}
         return [10 // item for item in batch]
 
-    hub = server_hubs({"model": ModelSpec(model, batch_size=8, max_latency=1.0, policy="window")})
+    hub = server_hubs({"model": ModelSpec(model, batch_size=2, max_latency=9, policy="window")})
     app = App(hub)
 
     async def main():
