@@ -7,6 +7,7 @@ because they are a part of its key.
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import operator
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,7 +29,7 @@ class WithParameters:
 
     __slots__ = ("item", "key", "parameters")
 
-    def __init__(self, item: Any, parameters: Mapping[str, Any], key: str) -> None:
+    def __init__(self, item: Any, parameters: Mapping[str, Any], key: bytes) -> None:
         self.item = item
         self.parameters = parameters
         self.key = key
@@ -36,7 +37,8 @@ class WithParameters:
 
 def with_parameters(items: list[Any], parameters: Mapping[str, Any]) -> list[WithParameters]:
     """Return the items of a request with these parameters."""
-    key = repr(sorted(parameters.items()))  # 1, 1.0 and True are equal, and their texts are not
+    text = repr(sorted(parameters.items()))  # 1, 1.0 and True are equal, and their texts are not
+    key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return [WithParameters(each, parameters, key) for each in items]
 
 
@@ -119,13 +121,13 @@ class _OfItem:
 class _Key(_OfItem):
     def __call__(self, item: Any) -> Any:
         own = None if self._function is None else super().__call__(item)
-        return own, item.key if type(item) is WithParameters else ""
+        return own, item.key if type(item) is WithParameters else b""
 
 
 class _Identity(_OfItem):
     def __call__(self, item: Any) -> Any:
         own = super().__call__(item)
-        return None if own is None else (own, getattr(item, "key", ""))
+        return None if own is None else (own, item.key if type(item) is WithParameters else b"")
 
 
 def _function(given: Any) -> Any:
