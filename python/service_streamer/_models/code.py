@@ -30,8 +30,10 @@ class FolderCode:
     """"model.py:Name" for a file in the folder, or "package.module:Name\""""
     python: str = ""
     """the interpreter; empty: that of this process"""
-    makes_steps: bool = False
+    steps: bool = False
     """it is a `StepModel`"""
+    parameters: bool = False
+    """it takes the parameters of requests"""
 
     def load(self) -> Any:
         """Import the model in a worker process.
@@ -58,6 +60,19 @@ class FolderCode:
             numeric = importlib.import_module("numpy.core.numeric")
             sys.modules.setdefault("numpy._core.numeric", numeric)
         return target
+
+    def check(self, **found: bool) -> None:
+        """Raise TypeError if the model is not what its file says: the process of callers uses that.
+
+        Args:
+            **found: ``steps`` and ``parameters``.
+        """
+        for name, value in found.items():
+            if value is not getattr(self, name):
+                verb = "has" if value else "has no"
+                raise TypeError(
+                    f"{self.target} {verb} {name}: set {name} = {str(value).lower()} in model.toml"
+                )
 
 
 def import_target(module: str, name: str) -> Any:

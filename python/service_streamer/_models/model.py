@@ -17,6 +17,7 @@ from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
 from ..managed_model import ManagedModel
 from .code import FolderCode
+from .parameters import parametrized, takes_parameters
 from .step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
@@ -42,20 +43,17 @@ class Model:
 
         A `StepModel` itself is returned.
         """
-        predict, is_step_model = self._made(device), makes_steps(self.source)
-        if makes_steps(predict) is not is_step_model:
-            raise TypeError(
-                f"{self.name} {'is no' if is_step_model else 'is a'} StepModel: set steps = "
-                f"{str(not is_step_model).lower()} in model.toml"
-            )
-        if is_step_model:
+        predict = self._made(device)
+        if self.code is not None:
+            self.code.check(steps=makes_steps(predict), parameters=takes_parameters(predict))
+        if makes_steps(predict):
             from .steps import warm_up  # only needed here
 
             warm_up.run(predict, self.warmup, batch_size)
             return predict
         for part in loadables(predict):
             part.load()
-        predict = whole(predict)
+        predict = whole(parametrized(predict))
         for start in range(0, len(self.warmup), batch_size):
             predict(list(self.warmup[start : start + batch_size]))
         return predict
@@ -179,7 +177,7 @@ def is_managed(source: Any) -> bool:
 def makes_steps(source: Any) -> bool:
     """Return True for a `StepModel`, a subclass of it, and code in a folder that is one."""
     if isinstance(source, FolderCode):
-        return source.makes_steps
+        return source.steps
     return isinstance(source, StepModel) or _is_subclass(source, StepModel)
 
 

@@ -10,7 +10,7 @@ import weakref
 import pytest
 from waits import LONG, eventually
 
-from service_streamer.hub import ModelLoadError, UnknownModel
+from service_streamer.hub import ModelLoadError, UnknownModel, view_of
 
 pytest.importorskip("watchfiles")
 
@@ -167,7 +167,29 @@ def test_a_step_model(folder, publish, watched, place):
         publish(4, STEPS)
         eventually(lambda: 4 in hub.status()["times"].versions)
         eventually(lambda: version(hub, 4).state == "failed")
-        assert "model.py:Model is a StepModel: set steps = true" in version(hub, 4).error
+        assert "model.py:Model has steps: set steps = true in model.toml" in version(hub, 4).error
+
+
+TAKES = """
+class Model:
+    def __init__(self, path):
+        pass
+
+    def __call__(self, batch, parameters):
+        return [parameters.get("length", 0) for _ in batch]
+"""
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_parameters_of_requests(folder, publish, watched, place):
+    more = PLACES[place].partition("\n")[2]
+    folder.configure(f"{more}\nparameters = true", "model.py:Model")
+    publish(3, TAKES)
+    hub = watched()
+    items = view_of(hub).with_parameters([1, 2], {"length": 7})
+    assert hub.predict("times", items) == [7, 7]
+    assert hub["times"].spec.takes_parameters
+    assert hub.predict("times", [1]) == [0]
 
 
 def test_a_version_has_its_own_model_toml(folder, publish, watched):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,6 +57,8 @@ class ModelFile:
     """the code of a version runs in this process"""
     steps: bool = False
     """the code of a version is a `StepModel`"""
+    parameters: bool = False
+    """the code of a version takes the parameters of requests"""
     python: str = ""
     """the interpreter of the workers, or its virtual environment; empty: that of this process"""
     environments: str = "none"
@@ -200,10 +203,11 @@ class ModelFile:
                 model = NativeModel(folder / self.model, **self.native)
             else:
                 model = target(str(folder))
-            return ThreadedStreamer(model, **self.options)
+            return _streamer(spec, model, self.options)
 
         spec = ModelSpec.factory(make, **rest)
         spec.in_processes = False
+        spec.takes_parameters = None
         if _is_file(self.model):
             spec.declare(*self._signature(folder))
         return spec
@@ -215,13 +219,17 @@ class ModelFile:
         if self.in_process:
             options = dict(self.options)
             kwargs = options.pop("model_init_kwargs", {})
-            spec = ModelSpec.factory(
-                lambda: namespace.streamer_of(folder, self.model, kwargs, options), **rest
-            )
+
+            def make() -> ThreadedStreamer:
+                made = functools.partial(_streamer, spec, options=options)
+                return namespace.streamer_of(folder, self.model, kwargs, made)
+
+            spec = ModelSpec.factory(make, **rest)
             spec.in_processes, spec.has_modules = False, True
+            spec.takes_parameters = None
         else:
             python = "" if environment is None else environment.python
-            code = FolderCode(str(folder), self.model, python, self.steps)
+            code = FolderCode(str(folder), self.model, python, self.steps, self.parameters)
             spec = ModelSpec(code, processes=True, shared=False, **rest, **self.options)
             spec.environment, spec.load_timeout = environment, self.load_timeout
         facts = sorted((str(each), *_facts(each)) for each in folder.rglob("*.py"))
@@ -311,8 +319,12 @@ class ModelFile:
             what = "in_process = true" if self.in_process else repr(self.model)
             raise refuse("", name, f"{name} is for worker processes that import the model, not for "
                          f"{what}")  # fmt: skip
-        for name in ("in_process", "steps"):
-            if getattr(self, name) and self.model and not (is_code or (own and name == "steps")):
+        for name in ("in_process", "steps", "parameters"):
+            if (
+                getattr(self, name)
+                and self.model
+                and not (is_code or (own and name != "in_process"))
+            ):
                 raise refuse("", name, f'{name} is for code in the folder of a version, such as '
                              f'model = "model.py:name", not for {self.model!r}')  # fmt: skip
         method = self.options.get("mp_start_method", "spawn")
@@ -336,6 +348,13 @@ def has_own(folder: Path) -> bool:
 def _facts(path: Path) -> tuple[int, int]:
     about = path.lstat()
     return about.st_size, about.st_mtime_ns
+
+
+def _streamer(spec: ModelSpec, model: Any, options: Mapping[str, Any]) -> ThreadedStreamer:
+    """Return the streamer of a model of this process, also if it takes parameters."""
+    tuned = OptionsFile.of(options.get("options")).values
+    model, own = spec.take_parameters(model, {**tuned, **options})
+    return ThreadedStreamer(model, **{**options, **own})
 
 
 def _broken(error: Exception, load: str) -> ModelSpec:

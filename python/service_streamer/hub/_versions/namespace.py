@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -121,7 +121,10 @@ class _OwnSource(Source):
 
 
 def streamer_of(
-    folder: Path, target: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    folder: Path,
+    target: str,
+    kwargs: Mapping[str, Any],
+    make: Callable[[Any], ThreadedStreamer],
 ) -> ThreadedStreamer:
     """Return a streamer for the code of a folder, whose modules last as long as the streamer.
 
@@ -129,7 +132,7 @@ def streamer_of(
         folder: of the version.
         target: as for `Namespace.load`.
         kwargs: further arguments of the model.
-        options: of the streamer.
+        make: returns the streamer of a model.
 
     Raises:
         Exception: any exception of the code.
@@ -143,7 +146,7 @@ def streamer_of(
             model = managed if makes_steps(managed) else managed.predict
         else:
             model = model(str(folder), **kwargs)
-        streamer: ThreadedStreamer = ThreadedStreamer(model, **options)
+        streamer = make(model)
     except BaseException:
         namespace.close()
         raise
