@@ -11,8 +11,6 @@ from service_streamer.hub import ModelLoadError, UnknownModel
 from service_streamer.hub._models import State
 from service_streamer.hub._versions.plan import CanaryPlan
 
-pytest.importorskip("watchfiles")
-
 
 @pytest.fixture
 def hub(folder, watched):
