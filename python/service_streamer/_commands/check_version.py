@@ -23,8 +23,8 @@ TOLERANCE = 1e-3
 _FIELDS = {"inputs", "outputs", "parameters", "tolerance"}
 
 
-def main(folder: str, name: str, number: int) -> int:
-    """Load a version, and compare its outputs. Return 0, or 1 and say why it must not serve.
+def main(folder: str, name: str, number: int) -> bool:
+    """Load a version, and compare its outputs. Return False and say why, if it must not serve.
 
     Args:
         folder: of models; it has this version alone.
@@ -40,8 +40,8 @@ def main(folder: str, name: str, number: int) -> int:
                 _compare(hub, name, number, file)
     except Exception as error:
         say(describe(error))
-        return 1
-    return 0
+        return False
+    return True
 
 
 def _compare(hub: ModelHub, name: str, number: int, file: Path) -> None:

@@ -16,17 +16,16 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from subprocess import _args_from_interpreter_flags as _flags  # type: ignore[attr-defined]
-from typing import Any
 
 from ..._base.errors import RequestTimeout
 from ..._base.messages import missing_package, wrong_option
 from ..._base.toml import TomlFile
 from ..._placement.machine import working_folder
+from ..._processes.process import Process
 from ..._waiting.threads import original
 from .._errors import ModelLoadError, UnknownModel
 from .._names import VERSION, check_name
@@ -41,7 +40,8 @@ sys.path[:] = {path!r}
 from service_streamer import _core
 if _core.die_with_parent({parent}):
     from service_streamer._commands.check_version import main
-    sys.exit(main({folder!r}, {name!r}, {number}))
+    if main(*{arguments!r}):
+        open({done!r}, "w").close()
 """
 
 
@@ -190,35 +190,41 @@ def _check(place: Path, name: str, number: int, timeout: float | None) -> None:
         ModelLoadError: it cannot be loaded, or its outputs differ.
         RequestTimeout: it took longer.
     """
-    path = [each or working_folder() for each in sys.path]
+    log, done = place / "log", place / "done"
     program = _PROGRAM.format(
-        path=path, parent=os.getpid(), folder=str(place), name=name, number=number
+        path=[each or working_folder() for each in sys.path],
+        parent=os.getpid(),
+        arguments=(str(place), name, number),
+        done=str(done),
     )
-    with open(place / "log", "wb") as log:
-        process: Any = original("subprocess", "Popen")(
+    process = Process(
+        original("os", "posix_spawn")(
+            sys.executable,
             [sys.executable, *_flags(), "-c", program],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # a Ctrl-C is for the publisher, and all of it can be killed
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setpgroup=0,  # a Ctrl-C is for the publisher, and all of it can be killed
         )
-        try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
+    )
+    try:
+        if not process.wait(timeout):
             raise RequestTimeout(
                 f"version {number} of model {name!r} was not loaded within {timeout:g} s, and is "
                 "not published"
-            ) from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    if code == 0:
+            )
+    finally:
+        if not process.ended:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(None)
+    if done.exists():
         return
-    written = (place / "log").read_text(errors="replace")[-_LONGEST_LOG:].strip()
+    written = log.read_text(errors="replace")[-_LONGEST_LOG:].strip()
     _, said, why = written.rpartition(_SAID)
     if not said:
-        end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        why = f"the process that loads it {end}"
+        why = f"the process that loads it {process.describe()}"
     failure = ModelLoadError(f"version {number} of model {name!r} is not published: {why}")
     raise failure from (RuntimeError(f"it wrote:\n{written}") if written else None)
