@@ -129,7 +129,7 @@ def make_session(
 
 
 def _limit_spinning(runtime: Any, options: Any) -> None:
-    """Have threads that wait for work sleep soon. By default they keep their cores busy for long."""
+    """Have threads that wait for work sleep soon; by default they spin for milliseconds."""
     knows_durations = tuple(map(int, runtime.__version__.split(".")[:2])) >= (1, 26)
     for pool in ("session.intra_op", "session.inter_op"):
         if _is_set(options, f"{pool}.allow_spinning"):

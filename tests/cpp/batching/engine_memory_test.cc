@@ -87,6 +87,42 @@ TEST(EngineMemory, EachPlaceHasItsOwnLimit) {
   serve_all(engine);
 }
 
+TEST(EngineMemory, ThePlacesThatWorkersHaveLeftCountNoMore) {
+  EngineOptions options = kGreedy;
+  options.workers = 2;
+  Engine engine(options);
+  engine.add_place(1);
+  const CallPtr call = make_call(64);
+  submit(engine, call);
+  Batch first = cut_at(engine, 0), second = cut_at(engine, 1);
+  engine.learn(first.whole, {.failed = 32, .passed = 16});
+  for (Batch* batch : {&first, &second}) answer(engine, *batch);
+  EXPECT_EQ(engine.stats().batch_limit, 32U);
+  engine.set_workers(1);
+  EXPECT_EQ(engine.stats().batch_limit, 16U);
+}
+
+TEST(EngineMemory, ATargetCountsWithTheLearnedLimit) {
+  constexpr Duration kTarget = std::chrono::milliseconds(200);
+  EngineOptions options = kGreedy;
+  options.slo = kTarget;
+  const auto accepted = [&options](bool learned) {
+    Engine engine(options);
+    const CallPtr call = make_call(32);
+    submit(engine, call);
+    Batch batch = cut_at(engine, 0);
+    if (learned) engine.learn(batch.whole, {.failed = 2, .passed = 1});
+    pass_time_until(batch.dispatched + kTarget / 4);
+    answer(engine, batch);
+    int requests = 0;
+    while (submit(engine, make_call(1)) == Admission::kQueued && requests < 64) ++requests;
+    abort(engine);
+    return requests;
+  };
+  EXPECT_LE(accepted(true), 4) << "batches of one item that takes 50 ms";
+  EXPECT_GE(accepted(false), 32);
+}
+
 TEST(EngineMemory, WeightsAreLimitedWhereThereAreSomeButNeverASingleItem) {
   Engine engine(weighted(1'000));
   const CallPtr call = submitted_as(engine, {}, {400, 400, 100, 700, 100, 100, 100, 100});
