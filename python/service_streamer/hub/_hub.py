@@ -163,7 +163,7 @@ class ModelHub:
 
         hub._watching = Watching(Path(folder), apply)
         hub._loader.after_failure = hub._watching.wake
-        weakref.finalize(hub, hub._watching.stop)
+        weakref.finalize(hub, hub._watching.stop).atexit = False
         hub._watching.wake()  # a load may have failed already
         return hub
 

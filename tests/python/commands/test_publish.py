@@ -18,7 +18,7 @@ def folder(tmp_path):
     [
         ("times", "4", (), 0, "4\n", "times@4 is in "),
         ("times", "many", (), 1, "", "version 4 of model 'times' is not published: ModelLoadError"),
-        ("other", "4", (), 2, "", "model.toml does not exist"),
+        ("other", "4", (), 2, "", "make it, with a model.toml"),
         ("times", "4", ("--version", "3"), 2, "", "exists already"),
         ("times", "4", ("--version", "-1"), 2, "", "version must be"),
     ],

@@ -97,7 +97,8 @@ def test_a_version_that_ends_its_process_is_refused(folder, new, monkeypatch, bo
 @pytest.mark.parametrize(
     ("name", "path", "version", "error", "complaint"),
     [
-        ("other", "new", None, UnknownModel, "model.toml does not exist"),
+        ("other", "new", None, UnknownModel, "other does not exist: make it, with a model.toml"),
+        ("empty", "new", None, UnknownModel, "model.toml does not exist"),
         ("../times", "new", None, ValueError, "must consist of letters"),
         ("times", "nowhere", None, FileNotFoundError, "nowhere"),
         ("times", "models", None, ValueError, "has the folder of the model in it"),
@@ -109,9 +110,11 @@ def test_what_cannot_be_published(folder, new, name, path, version, error, compl
     folder.add(1)
     shutil.copytree(new, folder.root / "half")
     (folder.root / "half" / ".writing").touch()
+    (folder.root / "models" / "empty").mkdir()
     with pytest.raises(error, match=complaint):
         publishing.publish(folder.root / "models", name, folder.root / path, version, None)
     assert names(folder) == ["1", "model.toml"]
+    assert not any((folder.root / "models" / "empty").iterdir())
 
 
 def test_a_hub_without_a_folder_publishes_nothing(hubs, new):

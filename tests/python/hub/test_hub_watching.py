@@ -1,7 +1,9 @@
 """A folder of models is read when it changes, and no thread wakes up otherwise."""
 
 import ctypes
+import gc
 import shutil
+import threading
 
 import hub_models
 import pytest
@@ -189,3 +191,12 @@ def test_file_systems_of_other_machines_are_looked_at(tmp_path, monkeypatch, mou
     file.write_text(mounts)
     monkeypatch.setattr(watching, "MOUNTS", file)
     assert watching.reports_changes(watching.Path("/srv/my models")) is reports
+
+
+def test_the_thread_of_a_forgotten_hub_ends(folder):
+    before = set(threading.enumerate())
+    folder.add(1)
+    hub = ModelHub.watch(folder.root / "models")
+    (thread,) = [each for each in set(threading.enumerate()) - before if "watch" in each.name]
+    del hub
+    eventually(lambda: gc.collect() is not None and not thread.is_alive())

@@ -55,8 +55,8 @@ def publish(
     """Do what `ModelHub.publish` does, whether or not a hub watches the folder."""
     check_name(name)
     model = root.absolute() / name
-    if not (model / FILE).is_file():
-        raise UnknownModel(f"{model / FILE} does not exist: it says how the versions are loaded")
+    if not model.is_dir():
+        raise UnknownModel(f"{model} does not exist: make it, with a {FILE}")
     with _alone(model) as place:
         number = _next_number(model) if version is None else version
         target = model / str(number)
@@ -69,6 +69,8 @@ def publish(
             elif not VERSION.fullmatch(each.name) and not each.name.startswith("."):
                 (staged / each.name).symlink_to(each)
         _fetch(source, staged / str(number), model)
+        if not any((folder / FILE).exists() for folder in (staged, staged / str(number))):
+            raise UnknownModel(f"{model / FILE} does not exist: it says how versions are loaded")
         _check(place, name, number, timeout)
         _check_free(target)
         os.rename(staged / str(number), target)

@@ -142,7 +142,7 @@ class Watching:
         """Read the folders of some models, or of all, and apply what has changed."""
         now = time.monotonic()
         before = self._found or {}
-        self._found = found = scan(self.root, self._found, names, moved, self._changes.add)
+        found = scan(self.root, self._found, names, moved, self._changes.add)
         for name in found.keys() | before.keys() if names is None else names:
             each = found.get(name)
             self._later.pop(name, None)
@@ -159,6 +159,7 @@ class Watching:
         known = found.keys() if names is None else found.keys() & names
         changed = [name for name in known if found[name] != before.get(name)]
         self._retry_at = self._apply(found, changed)
+        self._found = found
 
     def _time_of_look(self) -> float | None:
         now = time.monotonic()
