@@ -230,7 +230,7 @@ class Rollout:
         canary: Canary | None = None if model.serving is None else model.serving.canary
         if canary is not None and canary.version.number not in found.versions:
             self._retract(canary, "its folder is gone")
-        if not found.versions:
+        if not found.versions and not found.changing:  # of a copy that goes on
             errors.append("it has no version")
         self._aspire(model, found.file)
         try:
