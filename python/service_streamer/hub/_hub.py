@@ -136,7 +136,7 @@ class ModelHub:
             **options: those of `ModelHub`, except ``models``.
 
         Raises:
-            ImportError: the extra ``hub`` is not installed.
+            ImportError: Python 3.10 has no tomli, which the extra ``hub`` installs.
             OSError: the folder cannot be read.
             TypeError, ValueError: an option is invalid.
 

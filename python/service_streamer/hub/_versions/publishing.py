@@ -26,6 +26,7 @@ from ..._base.messages import missing_package, wrong_option
 from ..._base.toml import TomlFile
 from ..._placement.machine import working_folder
 from ..._processes.process import Process
+from ..._processes.start import interpreter
 from ..._waiting.threads import original
 from .._errors import ModelLoadError, UnknownModel
 from .._names import VERSION, check_name
@@ -192,7 +193,7 @@ def _check(place: Path, name: str, number: int, timeout: float | None) -> None:
         ModelLoadError: it cannot be loaded, or its outputs differ.
         RequestTimeout: it took longer.
     """
-    log, done = place / "log", place / "done"
+    log, done, python = place / "log", place / "done", interpreter()
     program = _PROGRAM.format(
         path=[each or working_folder() for each in sys.path],
         parent=os.getpid(),
@@ -201,8 +202,8 @@ def _check(place: Path, name: str, number: int, timeout: float | None) -> None:
     )
     process = Process(
         original("os", "posix_spawn")(
-            sys.executable,
-            [sys.executable, *_flags(), "-c", program],
+            python,
+            [python, *_flags(), "-c", program],
             os.environ,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
