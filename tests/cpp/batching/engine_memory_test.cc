@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "batching/engine_groups_testing.h"
+#include "support/threads.h"
 
 namespace service_streamer::support {
 namespace {
@@ -71,7 +73,9 @@ TEST(EngineMemory, TheLimitIsForgottenOnceBatchesOfFullSizeRun) {
 }
 
 TEST(EngineMemory, EachPlaceHasItsOwnLimit) {
-  Engine engine(kGreedy);
+  EngineOptions options = kGreedy;
+  options.workers = 2;
+  Engine engine(options);
   engine.add_place(1);
   const CallPtr call = make_call(200);
   submit(engine, call);
@@ -103,16 +107,15 @@ TEST(EngineMemory, ThePlacesThatWorkersHaveLeftCountNoMore) {
 }
 
 TEST(EngineMemory, ATargetCountsWithTheLearnedLimit) {
-  constexpr Duration kTarget = std::chrono::milliseconds(200);
   EngineOptions options = kGreedy;
-  options.slo = kTarget;
+  options.slo = std::chrono::milliseconds(200);
   const auto accepted = [&options](bool learned) {
     Engine engine(options);
     const CallPtr call = make_call(32);
     submit(engine, call);
     Batch batch = cut_at(engine, 0);
     if (learned) engine.learn(batch.whole, {.failed = 2, .passed = 1});
-    pass_time_until(batch.dispatched + kTarget / 4);
+    pass_time_until(batch.dispatched + options.slo / 4);
     answer(engine, batch);
     int requests = 0;
     while (submit(engine, make_call(1)) == Admission::kQueued && requests < 64) ++requests;
