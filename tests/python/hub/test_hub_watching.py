@@ -60,7 +60,7 @@ def test_an_idle_folder_wakes_no_thread(folder, watched, waits, monkeypatch):
 
 
 def test_a_version_that_failed_is_tried_again_without_a_change(folder, watched, monkeypatch):
-    monkeypatch.setattr(loader, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(loader, "FIRST_PAUSE", 0.3)
     folder.add(1)
     hub = watched()
     hub.load("times")
@@ -87,7 +87,10 @@ def test_a_copy_is_not_loaded_before_it_is_complete(folder, watched, settled):
     assert hub.predict("times", [1]) == [3]
 
 
-def test_a_copy_that_failed_is_tried_again_when_its_files_stop_changing(folder, watched, settled):
+def test_a_copy_that_failed_is_tried_again_when_its_files_stop_changing(
+    folder, watched, settled, monkeypatch
+):
+    monkeypatch.setattr(loader, "FIRST_PAUSE", 3600)
     settled(3600)
     folder.configure("load = 'start'")
     folder.add(1)
