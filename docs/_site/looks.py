@@ -31,7 +31,7 @@ if (scrollWidth > clientWidth) found.push(`is ${scrollWidth} pixels wide, of ${c
 for (const image of document.images)
   if (image.complete && !image.naturalWidth) found.push(`does not show ${image.src}`);
 const [red, green, blue] = getComputedStyle(document.body).backgroundColor.match(/\\d+/g);
-if (+red + +green + +blue < 384 !== arguments[0]) found.push("has the background of the other mode");
+if (+red + +green + +blue < 384 !== arguments[0]) found.push("has the other background");
 return found;
 """
 

@@ -57,7 +57,7 @@ def add_model_options(add: Add) -> None:
     add(
         "--slo",
         type=in_seconds,
-        help="seconds from arrival to output for 99 %% of the answers (none)",
+        help="time from arrival to output for 99 %% of the answers (none)",
     )
     add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
     add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")

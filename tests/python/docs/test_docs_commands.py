@@ -80,7 +80,7 @@ CLASSES = {
     },
     "torch.md": {"Options": ("NativeModel", "BatchedModel")},
 }
-"""whose options the tables below a heading of a page in docs/api have"""
+"""the classes of the options in the tables below a heading of a page in docs/api"""
 
 
 def rows():
@@ -130,7 +130,11 @@ def test_a_default_on_a_page_is_that_of_the_class(kind, option, default):
 
 
 MESSAGE = re.compile(r"^\w+(?:\.\w+)*: (.+)$", re.M)
-WORDS = 4  # of a message in a row, that the sources must have
+WORDS = 3  # of a message in a row, that the sources must have
+OF_OTHERS = re.compile(
+    "Could not find CMake|Cannot re-initialize CUDA|FileNotFoundError: |"
+    "coroutine '.*' was never awaited|'.*' object is not "
+)
 
 
 def sources():
@@ -152,7 +156,8 @@ def test_the_messages_on_the_pages_of_errors_are_those_of_the_code():
                 words = message.removesuffix("...").split()
                 size = min(WORDS, len(words))
                 parts = [" ".join(words[n : n + size]) for n in range(len(words) - size + 1)]
-                if not any(part in text for part in parts):
+                ours = not OF_OTHERS.match(message)
+                if ours and not any(part in text for part in parts):
                     unknown.append(message)
     assert unknown == []
 
@@ -160,4 +165,5 @@ def test_the_messages_on_the_pages_of_errors_are_those_of_the_code():
 def test_a_parser_of_arguments_is_no_option_of_all_commands():
     """The helpers above find what they look for."""
     assert isinstance(parsers()["bench"], argparse.ArgumentParser)
-    assert len(list(commands())) > 20 and len(list(rows())) > 60
+    assert len(list(commands())) > 20
+    assert len(list(rows())) > 60
