@@ -26,7 +26,7 @@ Without --address it uses the variable RAY_ADDRESS (which Ray sets for a job), e
 this machine; if there is none, it starts one here, which ends with it.
 
 example:
-  service-streamer ray-serve app:Sentiment --name sentiment --replicas 1-8 --num-gpus 1 \\
+  service-streamer ray-serve my_model:Sentiment --name sentiment --replicas 1-8 --num-gpus 1 \\
       --model-init-args '["sentiment.pt"]'
 
 and in each process of the cluster:

@@ -42,7 +42,7 @@ requests are due at random times. Latency counts from when a request was due, so
 could not be sent is part of it (no coordinated omission).
 
 examples:
-  service-streamer bench app:Sentiment --workers 2 --items '["hello", "good morning"]'
+  service-streamer bench my_model:Sentiment --workers 2 --items '["hello", "good morning"]'
   service-streamer bench /run/sentiment.sock --items '["hello"]' --quick
   service-streamer bench http://127.0.0.1:5000/stream --body request.json
 """

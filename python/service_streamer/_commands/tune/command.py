@@ -27,7 +27,7 @@ exit codes: 0: settings were found; 1: all trials have failed; 2: wrong argument
 keep the target; 130: interrupted.
 
 example:
-  service-streamer tune app:Sentiment --sample items.json --slo-p99 50ms
+  service-streamer tune my_model:Sentiment --sample items.json --slo-p99 50ms
 """
 
 
