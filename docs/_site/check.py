@@ -43,9 +43,13 @@ QUESTIONS = {
     "prometheus": "guide/monitoring/prometheus",
     "KMP_BLOCKTIME": "tuning/workers",
     "live page": "guide/monitoring/live-page",
+    "redis": "guide/redis",
+    "tune": "tuning/tune",
+    "explain": "tuning/explain",
+    "pipeline": "guide/pipelines",
     "the streamer was closed before the request of 1 item was answered": "troubleshooting/errors",
 }
-"""ten questions, and the page that the search must find first"""
+"""questions, and the page that the search must find first"""
 
 
 class Page(HTMLParser):
