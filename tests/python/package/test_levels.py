@@ -181,15 +181,15 @@ ROOMS = {
         "_redis _ray _from_core _threads _pipeline"
     ),
     "metrics": "_base _waiting _statistics extend hub",
-    "server": "_base _streams hub __init__",
+    "server": "_base _streams extend hub __init__",
     "web": "_base _waiting _engine _statistics _processes _redis extend hub __init__ metrics",
+    "otel": "_base _statistics _models extend hub __init__",
     "_commands": (
         "_base _waiting _engine _placement _statistics _streamers _models _processes _redis "
-        "_ray torch onnx _threads hub __init__ server web"
+        "_ray torch onnx _threads hub __init__ server web otel"
     ),
     "__main__": "_commands",
     "build_torch": "_core __init__",
-    "otel": "_base _statistics _models extend hub __init__",
     "service_streamer": "_base _engine managed_model _processes _redis _threads",
 }
 ROOMS = {
