@@ -103,6 +103,16 @@ class HubView:
         rollout.check_canary(model, checked.version)
         return f"{name}@{checked.version}", checked.share
 
+    def let_serve(self, name: str, version: int) -> None:
+        """Let a version from the folder serve, whatever the policy says. Loads it if needed.
+
+        Raises:
+            UnknownModel: there is no such model.
+        """
+        assert isinstance(self._hub, ModelHub)
+        model, rollout = self._hub._watched(name)
+        rollout.let_serve(model, version)
+
     def options(self, model: ModelHandle) -> Options:
         """Return the options of the streamer of a model, or of its next one."""
         return model._options

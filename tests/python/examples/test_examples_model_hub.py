@@ -12,7 +12,6 @@ from waits import LONG, eventually
 
 from service_streamer.hub import ModelHub
 
-pytest.importorskip("watchfiles")
 pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parents[3] / "examples" / "model_hub"

@@ -478,7 +478,7 @@ def test_cpp_calls_python_by_one_module():
 # the standard library. They are imported where they are first needed.
 HEAVY = ["asyncio", "gevent", "numpy", "onnxruntime", "torch", "flask", "fastapi", "redis", "rich"]
 HEAVY += ["opentelemetry", "optuna", "prometheus_client", "starlette", "tqdm", "uvicorn"]
-HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
+HEAVY += ["httptools", "orjson", "uvloop"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
 
 LOOK_AT_IMPORT = """

@@ -6,7 +6,6 @@ import json
 import pytest
 
 pytest.importorskip("http_servers")
-pytest.importorskip("watchfiles")
 
 from http_servers import App
 from server_models import fails
