@@ -12,8 +12,6 @@ from waits import LONG, eventually
 
 from service_streamer.hub import ModelLoadError, UnknownModel, view_of
 
-pytest.importorskip("watchfiles")
-
 MODEL = """
 import os
 

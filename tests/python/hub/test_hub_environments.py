@@ -14,9 +14,6 @@ from scripts import run_python
 from waits import LONG, eventually
 
 from service_streamer.hub import ModelLoadError
-
-pytest.importorskip("watchfiles")
-
 from service_streamer.hub._versions import environments
 
 MODEL = """
