@@ -272,7 +272,7 @@ def python_package() -> Drawing:
     floors = [
         ("app", "commands", "_commands"),
         ("app", "the live page", "web"),
-        ("app", "servers and monitors", "server · metrics · otel"),
+        ("app", "servers and monitors", "server · embeddings · metrics · otel"),
         ("app", "many models", "hub"),
         ("app", "the wall", "extend"),
         ("model", "streamers of others", "_pipeline · _redis · _ray"),
