@@ -24,6 +24,7 @@ ENVIRONMENTS = BUILD / "environments"
 CLIENTS = {
     "kserve": ["kserve==0.21.0"],
     "mlserver": ["mlserver==1.7.1"],
+    "openai": ["openai==3.57.0", "numpy"],
     "openapi": ["schemathesis==4.32.5"],
     "protos": ["grpcio-tools==1.85.1"],
     "triton": ["tritonclient[http,grpc]==2.73.0"],
@@ -92,6 +93,26 @@ def serving(python: Path) -> Iterator[list[str]]:
     assert "Traceback" not in log.read_text(), log.read_text()
 
 
+@contextlib.contextmanager
+def serving_embeddings(python: Path) -> Iterator[str]:
+    """Serve the application of foreign_embeddings.py. Gives its address."""
+    log = BUILD / "embeddings.log"
+    command = [python, "-m", "uvicorn", "--factory", "foreign_embeddings:make", "--port", "0"]
+    with log.open("w") as file:
+        server = subprocess.Popen(command, cwd=SUPPORT, env=alone(), stderr=file)
+    try:
+
+        def addresses() -> list[str]:
+            assert server.poll() is None, log.read_text()
+            return re.findall(r"running on http://(\S+)", log.read_text())
+
+        eventually(addresses)
+        yield addresses()[0]
+    finally:
+        server.terminate()
+        server.wait(LONG)
+
+
 def attempt(name: str, *arguments: object) -> str:
     """Install and run a client. Returns what went wrong."""
     python = make_environment(ENVIRONMENTS / name, *CLIENTS[name])
@@ -106,10 +127,17 @@ def main() -> None:
     files = download()
     shutil.rmtree(ENVIRONMENTS, ignore_errors=True)
     wheel = make_wheel(BUILD / "wheel")
-    python = make_environment(ENVIRONMENTS / "server", f"{wheel}[grpc]")
+    python = make_environment(ENVIRONMENTS / "server", f"{wheel}[embeddings,grpc]")
     failed = False
-    with serving(python) as addresses, concurrent.futures.ThreadPoolExecutor() as pool:
-        jobs = {name: pool.submit(attempt, name, *addresses, files) for name in chosen}
+    with (
+        serving(python) as (http, grpc),
+        serving_embeddings(python) as embeddings,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        jobs = {
+            name: pool.submit(attempt, name, embeddings if name == "openai" else http, grpc, files)
+            for name in chosen
+        }
         for name, job in jobs.items():
             text = job.result()
             print(f"{name}: {'FAILED' if text else 'understood'}\n{text}", end="", flush=True)
