@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
+	test-python main-python test-pythons test-next-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -187,6 +187,9 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 test-python-%:
 	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
 	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
+
+test-next-pythons: $(VENV)/.tools  ## the same on those that only Debian unstable has, in a chroot; as root, with debootstrap
+	$(bin)/python tests/tools/next_pythons.py $(PYTHONS)
 
 # One after the other, with one cluster.
 test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine

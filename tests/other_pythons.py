@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14")
+SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 PROBE = """
 import ensurepip, os, sys, sysconfig, venv

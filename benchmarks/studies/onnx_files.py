@@ -74,7 +74,7 @@ def padded(path: Path) -> Callable[[list[Any]], Any]:
 
 
 def beside_lambdas(folder: Path, options: argparse.Namespace) -> None:
-    spinning = {"session.intra_op.allow_spinning": options.spin}
+    spinning = {"session.intra_op.allow_spinning": True} if options.spin else None
     cases: dict[str, Any] = {
         "perceptron": (perceptron, row, stacked, {}),
         "bert": (bert, tokens, stacked, {}),
@@ -219,13 +219,13 @@ PARTS = {"lambda": beside_lambdas, "serve": beside_mosec, "torch": beside_torch}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
     parser.add_argument("--seconds", type=float, default=1.2, help="for each figure of a round")
     parser.add_argument("--spin", action="store_true")
     options = parser.parse_args()
     print(f"onnxruntime {onnxruntime.__version__}, {os.cpu_count()} cores, "
           f"load average before {os.getloadavg()[0]:.2f}")  # fmt: skip
-    for part in options.parts:
+    for part in options.parts or PARTS:
         with tempfile.TemporaryDirectory() as folder:
             PARTS[part](Path(folder), options)
     common.leave()

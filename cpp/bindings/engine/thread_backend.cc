@@ -27,7 +27,12 @@ bool ends_quietly(FutureObject* future) {
 
 void call_hook(PyObject* hook) {
   PyObject* none = PyObject_CallNoArgs(hook);
-  if (none == nullptr) PyErr_WriteUnraisable(hook);
+  if (none == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+    PyErr_Clear();
+    PyErr_SetInterrupt();  // the main thread gets it once this thread is done
+  } else if (none == nullptr) {
+    PyErr_WriteUnraisable(hook);
+  }
   Py_XDECREF(none);
 }
 

@@ -87,7 +87,7 @@ bool Engine::submit_accepted(std::span<Request* const> requests, EndedRequests& 
       } catch (const std::bad_alloc&) {
         otherwise = Outcome::kLost;
       }
-      if (admission == Admission::kFull) {
+      if (admission != Admission::kQueued && admission != Admission::kWaiting) {
         request->phase = Request::Phase::kEnded;
         request->outcome = otherwise;
         request->ended = request->arrived;
@@ -305,7 +305,7 @@ void Engine::add_place(std::uint32_t place) {
   MutexLock lock(mutex_);
   if (place < ceilings_.size()) return;
   ceilings_.resize(place + 1);
-  apply_options();
+  apply_changes();
 }
 
 void Engine::learn(const BatchSize& whole, const MemoryLesson& lesson) {
@@ -317,7 +317,7 @@ void Engine::learn(const BatchSize& whole, const MemoryLesson& lesson) {
   const double load_of_item = whole.load / static_cast<double>(whole.items);  // parts are counted in items
   ceilings_[whole.place].failed(load_of_item * static_cast<double>(lesson.failed),
                                 load_of_item * static_cast<double>(lesson.passed));
-  apply_options();
+  apply_changes();
 }
 
 void Engine::decline() {
@@ -492,8 +492,7 @@ void Engine::configure(const EngineChange& change) {
   {
     MutexLock lock(mutex_);
     options_ = change.applied_to(options_);
-    apply_target();
-    apply_options();
+    apply_changes();
     for (const IdleWorker* worker : idle_) wakes.others.push_back(&worker->waiter);  // they ask the changed policy
     deadline_timer_.wake(wakes, mutex_);
   }
@@ -510,8 +509,7 @@ void Engine::set_workers(int workers) {
   EngineOptions changed = options_;
   changed.workers = workers;
   options_ = changed.validated();
-  apply_target();
-  apply_options();
+  apply_changes();
 }
 
 void Engine::close(bool drain, EndedRequests& ended) {
@@ -583,7 +581,7 @@ EngineStats Engine::stats(TimePoint now) const {
     stats.running_items = running_items_;
     stats.running_batches = running_batches_;
     stats.batch_limit = batch_limit_;
-    for (std::size_t place = 0; place < ceilings_.size(); ++place) {
+    for (std::size_t place = 0; place < places(); ++place) {
       const double limit = ceilings_[place].limit();
       if (limit != MemoryCeiling::kNone)
         stats.memory_limits[place] = queue_.limits().weighs() ? limit : std::floor(limit);
@@ -659,10 +657,11 @@ Engine::Admission Engine::admit(Request& request, bool may_wait, Wakes& wakes) {
   if (queue_.has_room(request)) {
     queue_.push(request);
     policy_.arrived(request.arrived);
-  } else if (may_wait || options_.overflow == Overflow::kBlock) {
+  } else if (!slo_ && (may_wait || options_.overflow == Overflow::kBlock)) {
     queue_.push_waiting(request);
     admission = Admission::kWaiting;
   } else {
+    if (may_wait) request.retry_after = static_cast<float>(seconds(options_.slo));
     count(request, Outcome::kRefused);
     if (!queue_.tenant_has_room(request)) return Admission::kTenantFull;
     return queue_.weight_has_room(request) ? Admission::kFull : Admission::kWeightFull;
@@ -951,16 +950,23 @@ void Engine::note_memory(const Batch& batch, Outcome outcome) {
   MemoryCeiling& ceiling = ceilings_[batch.whole.place];
   const double before = ceiling.limit();
   ceiling.passed(batch.whole.load, most_without_ceiling(), queue_.limits().weighs() ? 0 : 1);
-  if (ceiling.limit() != before) apply_options();
+  if (ceiling.limit() != before) apply_changes();
 }
 
 double Engine::most_without_ceiling() const {
   return queue_.limits().weighs() ? options_.max_weight : static_cast<double>(options_.batch_size);
 }
 
-// Of the places: a batch that is larger fits nowhere.
-double Engine::highest_ceiling() const {
-  return std::ranges::max_element(ceilings_, {}, &MemoryCeiling::limit)->limit();
+// Those that have a worker. There may have been more, before set_workers().
+std::size_t Engine::places() const {
+  return std::min(ceilings_.size(), static_cast<std::size_t>(options_.workers));
+}
+
+// What a batch may hold. One that is larger fits nowhere.
+BatchLimits Engine::largest_limits() const {
+  BatchLimits limits = options_.queue_options().limits;
+  limits.lower(std::ranges::max(std::span(ceilings_).first(places()), {}, &MemoryCeiling::limit).limit());
+  return limits;
 }
 
 void Engine::put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
@@ -990,12 +996,11 @@ void Engine::queue_again(Request& request, ReleasedRequests& released) {
 
 // --- under the mutex: the target ---
 
-// With a target. A request of a higher priority than all others goes before them. No request waits for room.
+// With a target. A request of a higher priority than all others goes before them.
 bool Engine::misses_target(SloPolicy& slo, Request& request) {
   const bool first = queue_.requests() == 0 || request.priority > queue_.top_priority();
   const Duration waited = request.arrived - request.begun();
-  Duration late = slo.refuse(request.arrived, waited, first ? 0 : queue_.items_before(request), request.size);
-  if (late == Duration::zero() && !queue_.has_room(request)) late = options_.slo;
+  const Duration late = slo.refuse(request.arrived, waited, first ? 0 : queue_.items_before(request), request.size);
   if (late == Duration::zero()) return false;
   request.retry_after = static_cast<float>(seconds(late));
   count(request, Outcome::kRefused);
@@ -1033,24 +1038,28 @@ void Engine::learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) {
   apply_options();
 }
 
-// Called when the options have changed, before apply_options().
 void Engine::apply_target() {
   const bool has_target = options_.slo > Duration::zero();
   deadline_timer_.set_target(has_target, mutex_);
   if (!has_target) {
     slo_.reset();
-  } else if (slo_) {
-    slo_->configure(options_.slo_options());
-  } else {
-    slo_.emplace(options_.slo_options());
+    return;
   }
+  SloPolicy::Options target = options_.slo_options();
+  target.batch_size = largest_limits().items;
+  slo_ ? slo_->configure(target) : static_cast<void>(slo_.emplace(target));
 }
 
-// Called when the options, the limit of SloPolicy or a ceiling have changed.
+// Called when the options or a ceiling have changed.
+void Engine::apply_changes() {
+  apply_target();
+  apply_options();
+}
+
+// Called when the limit of SloPolicy has changed, too.
 void Engine::apply_options() {
-  BatchLimits limits = options_.queue_options().limits;
-  limits.items = slo_ ? slo_->batch_limit() : options_.batch_size;
-  limits.lower(highest_ceiling());
+  BatchLimits limits = largest_limits();
+  if (slo_) limits.items = slo_->batch_limit();
   batch_limit_ = limits.items;
   queue_.set_limits(limits);
   BatchPolicy::Options limited = options_.policy_options();

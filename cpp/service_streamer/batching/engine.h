@@ -56,7 +56,7 @@ class Engine {
   // With `later`, the calling thread soon wakes the worker, by later->run(): it first releases what the worker needs.
   Admission submit(Request& request, WorkerWake* later = nullptr) EXCLUDES(mutex_);
 
-  // The same for a request that another engine has accepted: kFull only because of the target.
+  // The same for a request that another engine has accepted: it is refused only if there is a target.
   Admission submit_accepted(Request& request) EXCLUDES(mutex_);
 
   // The same for several requests. Those that would miss the target end as kRefused, those for which there is no memory
@@ -255,7 +255,8 @@ class Engine {
   void note_completed(const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void note_memory(const Batch& batch, Outcome outcome) REQUIRES(mutex_);
   double most_without_ceiling() const REQUIRES(mutex_);
-  double highest_ceiling() const REQUIRES(mutex_);
+  std::size_t places() const REQUIRES(mutex_);
+  BatchLimits largest_limits() const REQUIRES(mutex_);
   void put_back(const RequestRange& range, Outcome outcome, TimePoint now, EndedRequests& ended,
                 ReleasedRequests& released, Wakes& wakes) REQUIRES(mutex_);
   void queue_alone(const RequestRange& range, TimePoint now, EndedRequests& ended, ReleasedRequests& released,
@@ -268,6 +269,7 @@ class Engine {
   TimePoint next_hopeless(TimePoint now) REQUIRES(mutex_);
   void learn_target(SloPolicy& slo, const Batch& batch, TimePoint now) REQUIRES(mutex_);
   void apply_target() REQUIRES(mutex_);
+  void apply_changes() REQUIRES(mutex_);
   void apply_options() REQUIRES(mutex_);
 
   // The end of requests.

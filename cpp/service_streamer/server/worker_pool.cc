@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -37,11 +38,11 @@ WorkerPool::WorkerPool(Engine& engine, Poller& poller, WorkerEvents& events, con
 WorkerPool::~WorkerPool() = default;
 
 void WorkerPool::add(std::uint32_t id, FileDescriptor socket, pid_t pid, std::string setup, std::uint32_t place) {
-  engine_.add_place(place);
   std::unique_ptr<Worker> worker;
   try {
+    engine_.add_place(place);
     worker = std::make_unique<Worker>(poller_, id, std::move(socket), pid, place);
-  } catch (const std::system_error&) {  // epoll failed: the socket is closed, so the worker ends
+  } catch (const std::exception&) {  // epoll failed, or no memory: the socket is closed, so the worker ends
     events_.post({.kind = Server::Event::Kind::kGone, .worker = id, .text = {}});
     return;
   }

@@ -15,7 +15,7 @@ CPU = "CPUExecutionProvider"
 Provider = str | tuple[str, Mapping[str, Any]]
 SessionOptions = Mapping[str, Any] | Callable[[], Any]
 
-_SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
+_SPIN_US = "100"  # for which a thread of a session spins before it sleeps
 
 
 def check_installed() -> None:
@@ -107,11 +107,7 @@ def make_session(
     options = given() if callable(given) else _options(runtime, given or {})
     if options.intra_op_num_threads == 0:
         options.intra_op_num_threads = threads
-    for name in _SPINNING:  # a thread that waits for work would keep a core busy
-        try:
-            options.get_session_config_entry(name)
-        except Exception:  # it is not set
-            options.add_session_config_entry(name, "0")
+    _limit_spinning(runtime, options)
     try:
         session = runtime.InferenceSession(path, options, providers=providers)
     except MemoryError:
@@ -130,6 +126,26 @@ def make_session(
                 f"cannot be run by {name}, which did not start; ONNX Runtime has logged the reason",
             )
     return session, options.intra_op_num_threads
+
+
+def _limit_spinning(runtime: Any, options: Any) -> None:
+    """Have threads that wait for work sleep soon; by default they spin for milliseconds."""
+    knows_durations = tuple(map(int, runtime.__version__.split(".")[:2])) >= (1, 26)
+    for pool in ("session.intra_op", "session.inter_op"):
+        if _is_set(options, f"{pool}.allow_spinning"):
+            continue
+        if not knows_durations:
+            options.add_session_config_entry(f"{pool}.allow_spinning", "0")
+        elif not _is_set(options, f"{pool}.spin_duration_us"):
+            options.add_session_config_entry(f"{pool}.spin_duration_us", _SPIN_US)
+
+
+def _is_set(options: Any, name: str) -> bool:
+    try:
+        options.get_session_config_entry(name)
+    except Exception:
+        return False
+    return True
 
 
 def run_options() -> Callable[[], Any]:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "batching/engine_groups_testing.h"
+#include "support/threads.h"
 
 namespace service_streamer::support {
 namespace {
@@ -71,7 +73,9 @@ TEST(EngineMemory, TheLimitIsForgottenOnceBatchesOfFullSizeRun) {
 }
 
 TEST(EngineMemory, EachPlaceHasItsOwnLimit) {
-  Engine engine(kGreedy);
+  EngineOptions options = kGreedy;
+  options.workers = 2;
+  Engine engine(options);
   engine.add_place(1);
   const CallPtr call = make_call(200);
   submit(engine, call);
@@ -85,6 +89,41 @@ TEST(EngineMemory, EachPlaceHasItsOwnLimit) {
   EXPECT_EQ(large.reason, CloseReason::kFull);
   for (Batch* batch : {&failed, &small, &large}) answer(engine, *batch);
   serve_all(engine);
+}
+
+TEST(EngineMemory, ThePlacesThatWorkersHaveLeftCountNoMore) {
+  EngineOptions options = kGreedy;
+  options.workers = 2;
+  Engine engine(options);
+  engine.add_place(1);
+  const CallPtr call = make_call(64);
+  submit(engine, call);
+  Batch first = cut_at(engine, 0), second = cut_at(engine, 1);
+  engine.learn(first.whole, {.failed = 32, .passed = 16});
+  for (Batch* batch : {&first, &second}) answer(engine, *batch);
+  EXPECT_EQ(engine.stats().batch_limit, 32U);
+  engine.set_workers(1);
+  EXPECT_EQ(engine.stats().batch_limit, 16U);
+}
+
+TEST(EngineMemory, ATargetCountsWithTheLearnedLimit) {
+  EngineOptions options = kGreedy;
+  options.slo = std::chrono::milliseconds(200);
+  const auto accepted = [&options](bool learned) {
+    Engine engine(options);
+    const CallPtr call = make_call(32);
+    submit(engine, call);
+    Batch batch = cut_at(engine, 0);
+    if (learned) engine.learn(batch.whole, {.failed = 2, .passed = 1});
+    pass_time_until(batch.dispatched + options.slo / 4);
+    answer(engine, batch);
+    int requests = 0;
+    while (submit(engine, make_call(1)) == Admission::kQueued && requests < 64) ++requests;
+    abort(engine);
+    return requests;
+  };
+  EXPECT_LE(accepted(true), 4) << "batches of one item that takes 50 ms";
+  EXPECT_GE(accepted(false), 32);
 }
 
 TEST(EngineMemory, WeightsAreLimitedWhereThereAreSomeButNeverASingleItem) {

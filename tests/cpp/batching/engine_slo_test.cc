@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "support/threads.h"
@@ -112,11 +113,18 @@ TEST(EngineSlo, OfRequestsThatComeTogetherOnlyTheLateOnesEnd) {
 }
 
 TEST(EngineSlo, AFullQueueRefusesAlsoWhereItWouldBlock) {
-  Engine engine(with(hours(1), 2));
+  EngineOptions options = with(hours(1), 3);
+  options.max_queue_per_tenant = 2;
+  Engine engine(options);
   const CallPtr queued = submitted(engine, 2);
   const CallPtr refused = make_call(1);
-  EXPECT_EQ(submit(engine, refused), Admission::kFull);
-  EXPECT_GT(refused->retry_after, 0);
+  EXPECT_EQ(submit(engine, refused), Admission::kTenantFull);
+  EXPECT_EQ(refused->retry_after, 0) << "the target is not the reason";
+  const CallPtr large = make_call(2);
+  large->traits = std::make_shared<ItemTraits>(ItemTraits{.keys = {}, .weights = {}, .tenant = "other"});
+  EXPECT_EQ(submit(engine, large), Admission::kFull);
+  EXPECT_EQ(engine.submit_accepted(*large), Admission::kFull) << "it does not wait, either";
+  EXPECT_GT(large->retry_after, 0) << "for the other engine";
   serve_all(engine);
   EXPECT_TRUE(queued->answered());
 }

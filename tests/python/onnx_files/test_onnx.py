@@ -1,6 +1,7 @@
 """`OnnxModel`: the outputs of many callers are those of ONNX Runtime for each item by itself."""
 
 import collections
+import contextlib
 import functools
 import pickle
 
@@ -289,14 +290,34 @@ def test_statistics_tell_the_threads_of_a_batch(tmp_path, given, worker_num, wan
     assert "torch" not in explanation
 
 
-def test_threads_that_wait_for_work_do_not_spin(tmp_path):
+ALLOWED, DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "wanted"),
+    [
+        ("1.26.0", None, {DURATION: "100"}),
+        ("1.33.0.dev1", {DURATION: 500}, {DURATION: "500"}),
+        ("1.26.0", {ALLOWED: True}, {ALLOWED: "1"}),
+        ("1.25.1", None, {ALLOWED: "0"}),
+        ("1.25.1", "of a function", {ALLOWED: "1"}),
+    ],
+)
+def test_threads_that_wait_for_work_sleep_soon(tmp_path, monkeypatch, version, given, wanted):
+    monkeypatch.setattr("onnxruntime.__version__", version)
+    given = spinning if given == "of a function" else given
+    model = OnnxModel(onnx_models.tabular(tmp_path / "model.onnx"), session_options=given)
+    model.load()
+    options = model._session.get_session_options()
+    entries = {}
+    for name in (ALLOWED, DURATION):
+        with contextlib.suppress(Exception):
+            entries[name] = options.get_session_config_entry(name)
+    assert entries == wanted
+
+
+def test_session_options_have_the_names_of_onnx_runtime(tmp_path):
     path = onnx_models.tabular(tmp_path / "model.onnx")
-    name = "session.intra_op.allow_spinning"
-    for given, wanted in ((None, "0"), ({name: True}, "1"), (spinning, "1")):
-        model = OnnxModel(path, session_options=given)
-        model.load()
-        options = model._session.get_session_options()
-        assert options.get_session_config_entry(name) == wanted
     options = {"graph_optimization_level": "ORT_DISABLE_ALL", "intra_op_num_threads": 3}
     model = OnnxModel(path, session_options=options)
     model.load()
@@ -309,5 +330,5 @@ def spinning():
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    options.add_session_config_entry(ALLOWED, "1")
     return options
