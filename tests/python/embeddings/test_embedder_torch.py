@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from torch_examples import LONG
+from torch_examples import marks
 
 pytest.importorskip("numpy")
 
@@ -13,7 +13,7 @@ from embedding_models import VOCABULARY, Words
 from service_streamer import Streamer
 from service_streamer.embeddings import Embedder, InvalidRequest, WrongTask
 
-pytestmark = pytest.mark.torch
+pytestmark = marks()
 
 TEXTS = ["one", "a much longer text than all of the others are", "", "one two"]
 POOLED = {
@@ -250,7 +250,6 @@ def test_the_parts_of_a_cross_encoder_are_used(seeded, torch):
     np.testing.assert_allclose(sorted(each.score for each in ranking), sorted(scores), atol=1e-5)
 
 
-@pytest.mark.timeout(2 * LONG)
 def test_a_package_of_torch_compile_makes_vectors(seeded, alone, torch, tmp_path):
     pytest.importorskip("service_streamer._torch")
     from service_streamer.torch import compile as make_package
@@ -266,7 +265,7 @@ def test_a_package_of_torch_compile_makes_vectors(seeded, alone, torch, tmp_path
     module = seeded("Encoder").eval()
     example = (torch.ones(4, 16, dtype=torch.int64), torch.ones(4, 16, dtype=torch.int64))
     path = str(tmp_path / "encoder.pt2")
-    make_package(Last(module), example, path, max_batch=8, sequence=64)
+    make_package(Last(module).eval(), example, path, max_batch=8, sequence=64)
     expected = means(alone, module, TEXTS)
     with Embedder(path, lambda text: Words()(text)["input_ids"]) as embedder:
         np.testing.assert_allclose(embedder.embed(TEXTS * 5), expected * 5, atol=1e-5)
