@@ -98,6 +98,7 @@ def serving_embeddings(python: Path) -> Iterator[str]:
     """Serve the application of foreign_embeddings.py. Gives its address."""
     log = BUILD / "embeddings.log"
     command = [python, "-m", "uvicorn", "--factory", "foreign_embeddings:make", "--port", "0"]
+    command.append("--no-access-log")
     with log.open("w") as file:
         server = subprocess.Popen(command, cwd=SUPPORT, env=alone(), stderr=file)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from .. import StreamerStats, ThreadedStreamer
 from .._base.messages import short, wrong_option
 from .._base.options import count, flag, one_of
-from .._base.types import Collate
+from .._base.types import FileCollate
 from ..onnx import OnnxModel
 from ..torch import NativeModel
 from ._errors import InvalidRequest, InvalidVector, WrongTask
@@ -112,7 +112,7 @@ class Embedder:
         truncate: bool = True,
         pooling: Pooling = "mean",
         normalize: bool | None = None,
-        collate: Collate = "pad",
+        collate: FileCollate = "pad",
         device: str | None = None,
         batch_size: int | None = None,
         coalesce: Any = True,
@@ -122,6 +122,7 @@ class Embedder:
         **options: Any,
     ) -> None:
         one_of("pooling", pooling, get_args(Pooling))
+        one_of("collate", collate, get_args(FileCollate))
         flag("truncate", truncate)
         if max_length is not None:
             count("max_length", max_length)

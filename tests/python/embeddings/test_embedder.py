@@ -225,6 +225,7 @@ def test_a_model_for_the_other_task_is_refused(embedders):
         ("model.onnx", {}, TypeError, "'model.onnx': pass its tokenizer, too"),
         (Encodes(), {"tokenizer": 3}, TypeError, "tokenizer must be one of transformers"),
         (Encodes(), {"pooling": "max"}, ValueError, "pooling must be one of 'mean', 'cls', 'last'"),
+        (Encodes(), {"collate": "pack"}, ValueError, "collate must be one of 'stack', 'pad'"),
         (Encodes(), {"max_tokens": 0}, ValueError, "max_tokens must be an int of at least 1"),
         (Encodes(), {"max_length": 0}, ValueError, "max_length must be an int of at least 1"),
         (Encodes(), {"max_length": 8}, ValueError, "Encodes tokenizes itself, so that max_length"),
