@@ -316,7 +316,7 @@ def onnx_files() -> None:
         session_options={"log_severity_level": 3},
         outputs=["pooled"],
     )
-    OnnxModel("model.onnx", collate="concat")  # type: ignore[arg-type]
+    OnnxModel("model.onnx", collate="pack")  # type: ignore[arg-type]
     rows: list[list[float]] = ThreadedStreamer(model, 64).predict([{"ids": [1, 2]}])
     more: list[list[float]] = Streamer(model, 64).predict([{"ids": [1, 2]}])
     print(model([{"ids": [1, 2]}])[0], rows, more, model.inputs[0].shape)
@@ -324,6 +324,7 @@ def onnx_files() -> None:
 
 def callables_on_batches(encoder: Module, ids: Tensor) -> None:
     ThreadedStreamer(encoder, 64, collate="pad", device="cuda:0")
+    BatchedModel(encoder, collate="pack", trim=True)
     ThreadedStreamer(encoder, 64, collate=True)  # type: ignore[call-overload]
     model = BatchedModel(
         encoder,

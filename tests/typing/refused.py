@@ -56,6 +56,7 @@ def values_of_options(streamer: ThreadedStreamer) -> None:
     batched(64, policy="adpative")  # type: ignore[arg-type]
     batched(64, output="batch")  # type: ignore[call-arg]
     NativeModel("a.pt2", collate="concat")  # type: ignore[arg-type]
+    NativeModel("a.pt2", collate="pack")  # type: ignore[arg-type]
     NativeModel("a.pt2", output="cpu")  # type: ignore[arg-type]
     BatchedModel(embed, pad_side="top")  # type: ignore[arg-type]
 

@@ -135,7 +135,7 @@ class ThreadedStreamer(BaseStreamer[Item, Result, Piece]):
         cache: the bounds of a cache of outputs, a `Cache`. None: no cache. Equal items are
             coalesced, too.
         collate: how items become one tensor. "stack": tensors of one shape. "pad": sequences,
-            padded to the longest of the batch.
+            padded to the longest of the batch. "pack": sequences, joined without padding.
         device: "cpu", or a GPU such as "cuda:0"; the module and the batches are moved there. None:
             batches are moved to the device of the module.
         worker_num: the number of threads that call ``predict_function``, also at the same time.

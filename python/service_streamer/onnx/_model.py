@@ -6,14 +6,14 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from .._base.errors import OutputSizeMismatch, WorkerLost
 from .._base.loadable import Loadable
 from .._base.messages import short, wrong_option
 from .._base.model_errors import NotRun
 from .._base.options import count, one_of
-from .._base.types import Collate, Items
+from .._base.types import FileCollate, Items
 from .._engine import lifecycle
 from .._placement.machine import thread_count
 from .._waiting.threads import original
@@ -102,14 +102,14 @@ class OnnxModel(Loadable):
         path: str | os.PathLike[str],
         *,
         providers: str | Sequence[Provider] | None = None,
-        collate: Collate = "stack",
+        collate: FileCollate = "stack",
         pad_value: Any = 0,
         intra_op_threads: int | None = None,
         session_options: SessionOptions | None = None,
         outputs: Sequence[str] | None = None,
     ) -> None:
         check_installed()
-        one_of("collate", collate, ("stack", "pad"))
+        one_of("collate", collate, get_args(FileCollate))
         if intra_op_threads is not None:
             count("intra_op_threads", intra_op_threads)
         check_session_options(session_options, intra_op_threads)

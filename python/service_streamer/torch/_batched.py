@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from ._batching import load_batching
 from ._collate import PadSide, check_key, collate_options, number_keys, pad_values
 from ._memory import memory_errors
 from ._placement import Placement, check_device
-from ._rows import OUTPUTS, Output, Padding, Splitter
+from ._rows import OUTPUTS, Output, Sequences, Splitter
 
 
 class BatchedModel:
@@ -42,7 +43,7 @@ class BatchedModel:
     any streamer or to a `RedisWorker`, or be called. It can be pickled if the callable can.
 
     Batches are made in C++ with torch 2.10 or later, otherwise by torch's own functions. The
-    results are the same, and the repr tells which it is.
+    results are the same, and the repr tells which it is. With collate="pack" it is always torch.
 
     Args:
         model: the callable.
@@ -50,7 +51,12 @@ class BatchedModel:
             separate stream. A module is moved to the device at its first call. None: the device of
             the module's first parameter or buffer; the module is not moved.
         collate: "stack": only items of the same shape share a batch. "pad": the first dimension of
-            each tensor is a sequence, which is padded to the longest in the batch.
+            each tensor is a sequence, which is padded to the longest in the batch. "pack": the
+            sequences of a batch are joined end to end, without a dimension of the batch. The
+            tensors of an item have one length, and ids have no other dimension. The callable also
+            gets ``cu_seqlens`` (int32: the first token of each sequence, and the number of all),
+            ``position_ids`` (int64: the place of each token in its sequence) and ``max_seqlen``
+            (an int).
         pad_side, pad_value, pad_to, batch_sizes: see `NativeModel`. In ``pad_value``, the tensors
             of a tuple have the names "0", "1" and so on. Names that no item has are ignored.
         mask: the name of a generated argument, int64. It is 1 for the data of an item and 0 for
@@ -62,7 +68,9 @@ class BatchedModel:
             the same length, and is cut to the length of the item. A sequence of names: only these
             outputs are cut; the outputs of a tuple have the names "0", "1" and so on. False:
             callers get the padding too. A size alone does not tell whether a dimension is a
-            sequence. Only with collate="pad".
+            sequence. With collate="pack" such an output has a row for each token of the batch, and
+            the item gets those of its tokens; another output has a row for each item. Not with
+            collate="stack".
         key: a function of an item that returns something hashable. Only items with equal keys run
             in one batch. If it raises, the request of the item fails with that exception.
         output: "tensor": tensors on the device where the callable returns them. On a GPU their
@@ -71,7 +79,7 @@ class BatchedModel:
             "numpy": arrays.
 
     Raises:
-        TypeError: the model is not callable.
+        TypeError: the model is not callable, or lacks an argument of collate="pack".
         ValueError: a setting is wrong. The message names the setting and its value.
         ImportError: torch is missing, or older than 2.2.
 
@@ -108,7 +116,14 @@ class BatchedModel:
         self._model = check_callable(model, "model")
         collating = collate_options(collate, pad_side, pad_to, batch_sizes)
         one_of("output", output, OUTPUTS)
-        for option, value in (("mask", mask), ("lengths", lengths), ("trim", trim)):
+        if trim and collate == "stack":
+            raise wrong_option(f"trim={trim!r} needs collate='pad' or 'pack', not {collate!r}")
+        padding: dict[str, Any] = {"mask": mask, "lengths": lengths}
+        if collate == "pack":
+            side = pad_side if pad_side != "right" else None
+            padding |= {"pad_value": pad_value, "pad_to": pad_to, "batch_sizes": batch_sizes}
+            padding["pad_side"] = side
+        for option, value in padding.items():
             if value and collate != "pad":
                 raise wrong_option(f"{option}={value!r} needs collate='pad', not {collate!r}")
         if mask is not None and mask == lengths:
@@ -117,7 +132,8 @@ class BatchedModel:
         self._key = check_key(key)
         self._device = check_device(device, model)
         self._moved = None if device is None else model
-        self._splitter = Splitter(trim, pad_side, output)
+        self._packs = collate == "pack"
+        self._splitter = Splitter(trim, pad_side, output, self._packs)
         self._options: dict[str, Any] = {
             **collating,
             "pad_value": usual,
@@ -127,7 +143,9 @@ class BatchedModel:
             "pinned": self._device.startswith("cuda"),
         }
         self._in_process: tuple[Any, Placement] | None = None  # not pickled
-        load_batching()
+        batching = load_batching(collate)
+        if self._packs:
+            batching.check_arguments(model)
 
     def __call__(self, batch: Sequence[Any]) -> list[Any]:
         """Run the callable on some items.
@@ -140,12 +158,12 @@ class BatchedModel:
         items = list(batch)
         if self._in_process is None:
             self._in_process = (
-                load_batching().Batcher(self._options),
+                self._batching().Batcher(self._options),
                 Placement(self._device, self._moved),
             )
         batcher, placement = self._in_process
         keys, outputs = number_keys(self._key, items)
-        groups = load_batching().Groups(batcher, items, keys)
+        groups = self._batching().Groups(batcher, items, keys)
         outputs.update(groups.refused)
         for number, places in enumerate(groups.places):
             try:
@@ -166,21 +184,27 @@ class BatchedModel:
         return {**self.__dict__, "_in_process": None}
 
     def __repr__(self) -> str:
-        way = "torch" if load_batching().__name__.endswith("_by_torch") else "C++"
+        way = "C++" if self._batching().__name__.endswith("._torch") else "torch"
         return (
             f"<{type(self).__name__} of {name_of(self._model)} on {self._device}, "
             f"batches made by {way}>"
         )
 
+    def _batching(self) -> Any:
+        return load_batching("pack" if self._packs else "stack")
+
     def _run(self, placement: Placement, collated: Any, count: int) -> list[Any]:
         import torch
 
-        args, kwargs, padded, lengths = collated
+        args, kwargs, size, lengths = collated
+        model: Any = self._model
         rows = len(args[0] if args else next(iter(kwargs.values())))
+        if self._packs:  # max_seqlen is no tensor, because kernels read it on the host
+            model, rows = functools.partial(model, max_seqlen=max(lengths)), count
         with memory_errors(), torch.no_grad():
-            output = placement.call(self._model, args, kwargs)
-            padding = None if lengths is None else Padding(padded, lengths)
-            return self._splitter.split(output, count, rows, padding)
+            output = placement.call(model, args, kwargs)
+            sequences = None if lengths is None else Sequences(size, lengths)
+            return self._splitter.split(output, count, rows, sequences)
 
 
 def _is_final(error: Exception, count: int) -> bool:

@@ -12,15 +12,21 @@ OLDEST_TORCH = (2, 2)
 _loaded: Any = None
 
 
-def load_batching() -> Any:
+def load_batching(collate: str = "stack") -> Any:
     """Import what makes batches: ``_torch``, or ``_by_torch`` if that cannot be used.
 
-    Both have `Batcher`, `Groups` and `normalize_images`, with the same results.
+    Both have `Batcher`, `Groups` and `normalize_images`, with the same results. For "pack" it is
+    ``_packing``, which has the first two.
 
     Raises:
         ImportError: torch is missing or too old.
     """
     global _loaded
+    if collate == "pack":
+        _check_torch()
+        from . import _packing
+
+        return _packing
     if _loaded is None:
         _check_torch()
         try:

@@ -55,7 +55,7 @@ class Groups:
                     if kind not in groups:
                         self._check_generated_arguments(item)
                         groups[kind] = []
-                except TypeError as error:
+                except (TypeError, ValueError) as error:
                     self.refused[index] = error.with_traceback(None)
                 else:
                     groups[kind].append(item)

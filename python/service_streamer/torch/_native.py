@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from .._base.grouping import Grouping
 from .._base.messages import see, wrong_option
 from .._base.options import count, one_of
-from .._base.types import Collate
+from .._base.types import FileCollate
 from .._engine.outputs import in_order
 from .._models.native import NativeSource
 from .._placement.machine import thread_count
@@ -106,7 +106,7 @@ class NativeModel(NativeSource):
         device: str | Sequence[str] = "cpu",
         workers: int = 1,
         intra_op_threads: int | None = None,
-        collate: Collate = "stack",
+        collate: FileCollate = "stack",
         pad_side: PadSide = "right",
         pad_value: float | Mapping[str, float] = 0,
         pad_to: Sequence[int] = (),
@@ -118,6 +118,12 @@ class NativeModel(NativeSource):
         warmup: Sequence[int] = (),
         signature: Mapping[str, Any] | None = None,
     ) -> None:
+        if str(collate) == "pack":  # not a FileCollate
+            raise wrong_option(
+                "collate='pack' is for a BatchedModel: the inputs of a file begin with the "
+                "dimension of the batch, so use collate='pad'"
+            )
+        one_of("collate", collate, get_args(FileCollate))
         collating = collate_options(collate, pad_side, pad_to, batch_sizes)
         one_of("output", output, OUTPUTS)
         self._key = check_key(key)

@@ -17,11 +17,11 @@ OUTPUTS = get_args(Output)
 
 
 @dataclasses.dataclass(frozen=True)
-class Padding:
-    """How the items of a batch were padded."""
+class Sequences:
+    """How the items of a batch were padded or packed."""
 
     size: int
-    """the padded length of all items"""
+    """the padded length of all items; of packed ones, the sum of their lengths"""
     lengths: Sequence[int]
     """the original length of each item"""
 
@@ -30,23 +30,27 @@ class Splitter:
     """Splits the outputs of batches.
 
     Args:
-        trim: the outputs whose padding is cut off: all (True), none (False), or those named.
+        trim: the outputs of tokens, whose padding is cut off: all (True), none, or those named.
         pad_side: the side of the padding.
         output: the kind of result: one of OUTPUTS.
+        packed: outputs of tokens have a row for each token of the batch.
 
     Raises:
         ValueError: `trim` is neither a bool nor names.
     """
 
-    def __init__(self, trim: bool | Sequence[str], pad_side: str, output: str) -> None:
+    def __init__(
+        self, trim: bool | Sequence[str], pad_side: str, output: str, packed: bool
+    ) -> None:
         if not isinstance(trim, bool) and not _are_names(trim):
             raise wrong_option(f"trim must be True, False or names of outputs, not {trim!r}")
         self._trim = trim if isinstance(trim, bool) else frozenset(trim)
         self._left = pad_side == "left"
         self._on_host = output != "tensor"
         self._numpy = output == "numpy"
+        self._packed = packed
 
-    def split(self, output: Any, count: int, rows: int, padding: Padding | None) -> list[Any]:
+    def split(self, output: Any, count: int, rows: int, sequences: Sequences | None) -> list[Any]:
         """Split an output with `rows` rows. The first `count` rows belong to items.
 
         Raises:
@@ -61,12 +65,16 @@ class Splitter:
             named = {str(index): tensor for index, tensor in enumerate(output)}
         else:
             named = {"0": output}
-        trims = self._trims(named) if padding is not None else ()
+        trims = self._trims(named) if sequences is not None else ()
         columns = []
         for name, tensor in named.items():
-            column = self._column(name, tensor, count, rows)
-            if padding is not None and name in trims:
-                column = self._trimmed(name, column, tensor.shape, padding)
+            own = sequences if name in trims else None
+            if own is not None and self._packed:
+                column = self._of_tokens(name, tensor, own)
+            else:
+                column = self._column(name, tensor, count, rows, sequences)
+                if own is not None:
+                    column = self._trimmed(name, column, tensor.shape, own)
             columns.append(_arrays(name, column) if self._numpy else column)
         if isinstance(output, Mapping):
             return [dict(zip(output, row, strict=True)) for row in _across(columns, count)]
@@ -75,22 +83,30 @@ class Splitter:
             return [structure(row) for row in _across(columns, count)]
         return columns[0]
 
-    def _column(self, name: str, tensor: Any, count: int, rows: int) -> list[Any]:
-        import torch
-
-        if not isinstance(tensor, torch.Tensor):
-            what = (
-                f"the model must return tensors, or a tuple, list or dict of them, not {tensor!r}"
-            )
-            raise OutputSizeMismatch(rows, None, what[:200])
-        if tensor.dim() == 0 or len(tensor) != rows:
-            received = len(tensor) if tensor.dim() > 0 else None
+    def _column(
+        self, name: str, tensor: Any, count: int, rows: int, sequences: Sequences | None
+    ) -> list[Any]:
+        received = _rows_of(tensor, rows)
+        if received != rows:
             detail = f"output {name!r} of the model has the shape {tuple(tensor.shape)}"
+            if self._packed and sequences is not None and received == sequences.size:
+                detail += ", a row for each token: trim=True splits it"
             raise OutputSizeMismatch(rows, received, detail)
+        return list(self._fetched(tensor)[:count].unbind())
+
+    def _of_tokens(self, name: str, tensor: Any, sequences: Sequences) -> list[Any]:
+        if _rows_of(tensor, len(sequences.lengths)) != sequences.size:
+            raise OutputRefused(
+                f"trim: output {name!r} of the model has the shape {tuple(tensor.shape)}; its "
+                f"first dimension must have the {sequences.size} tokens of the batch"
+            )
+        return list(self._fetched(tensor).split(list(sequences.lengths)))
+
+    def _fetched(self, tensor: Any) -> Any:
         if self._on_host:
             tensor = tensor.cpu()
         wait_until_computed(tensor)
-        return list(tensor.detach()[:count].unbind())
+        return tensor.detach()
 
     def _trims(self, named: Mapping[str, Any]) -> Collection[str]:
         if isinstance(self._trim, bool):
@@ -103,17 +119,28 @@ class Splitter:
         return self._trim
 
     def _trimmed(
-        self, name: str, column: list[Any], shape: Sequence[int], padding: Padding
+        self, name: str, column: list[Any], shape: Sequence[int], sequences: Sequences
     ) -> list[Any]:
-        if len(shape) < 2 or shape[1] != padding.size:
+        size = sequences.size
+        if len(shape) < 2 or shape[1] != size:
             raise ValueError(
                 f"trim: output {name!r} of the model has the shape {tuple(shape)}; its second "
-                f"dimension must have the padded length of the items, {padding.size}"
+                f"dimension must have the padded length of the items, {size}"
             )
         return [
-            each.narrow(0, padding.size - length if self._left else 0, length)
-            for each, length in zip(column, padding.lengths, strict=True)
+            each.narrow(0, size - length if self._left else 0, length)
+            for each, length in zip(column, sequences.lengths, strict=True)
         ]
+
+
+def _rows_of(tensor: Any, expected: int) -> int | None:
+    """Return the number of rows of an output, or None if it has no dimension."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        what = f"the model must return tensors, or a tuple, list or dict of them, not {tensor!r}"
+        raise OutputSizeMismatch(expected, None, what[:200])
+    return len(tensor) if tensor.dim() > 0 else None
 
 
 def _are_names(given: Any) -> bool:

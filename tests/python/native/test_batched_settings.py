@@ -13,7 +13,11 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"collate": "join"}, ValueError, "collate must be one of 'stack', 'pad', not 'join'"),
+        (
+            {"collate": "join"},
+            ValueError,
+            "collate must be one of 'stack', 'pad', 'pack', not 'join'",
+        ),
         ({"pad_side": "top"}, ValueError, "pad_side must be one of"),
         ({"output": "list"}, ValueError, "output must be one of 'tensor', 'cpu', 'numpy'"),
         ({"pad_value": "0"}, ValueError, "pad_value must be a number, not '0'"),
@@ -22,7 +26,13 @@ pytestmark = pytest.mark.torch
         ({"batch_sizes": (0,)}, ValueError, "batch_sizes must be an int of at least 1"),
         ({"mask": "mask"}, ValueError, "mask='mask' needs collate='pad', not 'stack'"),
         ({"lengths": "n"}, ValueError, "lengths='n' needs collate='pad'"),
-        ({"trim": True}, ValueError, "trim=True needs collate='pad'"),
+        ({"trim": True}, ValueError, "trim=True needs collate='pad' or 'pack', not 'stack'"),
+        ({"collate": "pack", "mask": "m"}, ValueError, "mask='m' needs collate='pad', not 'pack'"),
+        ({"collate": "pack", "pad_value": 1}, ValueError, "pad_value=1 needs collate='pad'"),
+        ({"collate": "pack", "pad_to": (8,)}, ValueError, r"pad_to=\(8,\) needs collate='pad'"),
+        ({"collate": "pack", "batch_sizes": [2]}, ValueError, "batch_sizes=.* needs collate='pad'"),
+        ({"collate": "pack", "pad_side": "left"}, ValueError, "pad_side='left' needs"),
+        ({"collate": "pack"}, TypeError, "<lambda> has no 'cu_seqlens'; add it, or use"),
         ({"collate": "pad", "trim": "x"}, ValueError, "trim must be True, False or names"),
         ({"collate": "pad", "trim": [0]}, ValueError, "trim must be True, False or names"),
         ({"collate": "pad", "mask": "m", "lengths": "m"}, ValueError, "must have different names"),

@@ -227,7 +227,7 @@ SETTINGS = [
     ({"providers": ["NoSuchProvider"]}, "has no 'NoSuchProvider'; it has .*CPUExecutionProvider"),
     ({"providers": "CUDAExecutionProvider"}, "has no 'CUDAExecutionProvider'"),
     ({"providers": []}, "providers must not be empty"),
-    ({"collate": "concat"}, "collate must be"),
+    ({"collate": "pack"}, "collate must be one of 'stack', 'pad', not 'pack'"),
     ({"intra_op_threads": 0}, "intra_op_threads must be"),
     ({"outputs": ["z"]}, "outputs must be a list of some of vectors, pooled, not \\['z'\\]"),
     ({"outputs": "pooled"}, "outputs must be a list"),
