@@ -79,11 +79,11 @@ class Embedder:
         device: "cpu", or a GPU such as "cuda:0", to which a module of torch is moved. None: where
             its parameters are.
         batch_size: the most texts of a batch. None: 256, or what a native model takes.
-        coalesce, bucket, worker_timeout: as for the streamer. Without a deadline a call may embed
-            any number of texts.
+        coalesce, worker_timeout: as for the streamer. Without a deadline a call may embed any
+            number of texts.
         streamer: makes the streamer of a model, a batch size and options, such as `Streamer`.
-        options: further options of the streamer, such as ``cache``, ``overflow`` and
-            ``max_queue_weight``.
+        options: further options of the streamer, such as ``cache``, ``overflow``,
+            ``max_queue_weight`` and ``bucket``, which is 16, 32 and so on to 4096 tokens.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it and its value.
@@ -116,7 +116,6 @@ class Embedder:
         device: str | None = None,
         batch_size: int | None = None,
         coalesce: Any = True,
-        bucket: Sequence[float] | None = BUCKETS,
         worker_timeout: float | None = None,
         streamer: Callable[..., BaseStreamer] = ThreadedStreamer,
         **options: Any,
@@ -149,10 +148,9 @@ class Embedder:
             weight=_weigh_text if self._tokenizer is None else _weigh,
             max_weight=count("max_tokens", max_tokens),
             padded=collate == "pad",
-            bucket=bucket,
             coalesce=coalesce,
             worker_timeout=worker_timeout,
-            **options,
+            **{"bucket": BUCKETS, **options},
         )
 
     def embed(
