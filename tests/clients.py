@@ -191,6 +191,7 @@ async def _openai(http: str, expected: list[list[int]]) -> None:
 def openapi(http: str, grpc: str, files: Path) -> None:
     """Schemathesis, with the description that the Open Inference Protocol has of itself."""
     import yaml
+    from openapi_spec_validator import validate
 
     (source,) = files.rglob("open_inference_rest.yaml")
     schema = yaml.safe_load(source.read_text().replace("${", "{"))  # the $ would be of the path
@@ -220,6 +221,15 @@ def openapi(http: str, grpc: str, files: Path) -> None:
             unlike,
         )
         subprocess.run([*run, *always, *phases], check=True, cwd=place)
+        # The description that the server has of itself.
+        with urllib.request.urlopen(f"http://{http}/openapi.json", timeout=30) as answer:
+            text = answer.read()
+        validate(json.loads(text))
+        file.with_suffix(".json").write_bytes(text)
+        run[run.index(file)] = file.with_suffix(".json")
+        # Its models take any values of JSON and raise for some, and a timeout may be 0.
+        own = ("--phases", "coverage", "--exclude-checks", f"{unlike},not_a_server_error")
+        subprocess.run([*run, *always, *own], check=True, cwd=place)
 
 
 def protos(http: str, grpc: str, files: Path) -> None:
@@ -266,8 +276,34 @@ def _call(address: str, place: str, name: str) -> None:
         assert list(answer.infer_response.raw_output_contents) == [b"\x01\xff"]
         stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="count"))
         stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name="count"))
+        (found,) = stub.ModelStatistics(pb.ModelStatisticsRequest(name="any")).model_stats
+        assert found.inference_stats.success.count > 0
+        config = stub.ModelConfig(pb.ModelConfigRequest(name="simple")).config
+        assert (config.max_batch_size, [each.name for each in config.input]) == (
+            8,
+            ["INPUT0", "INPUT1"],
+        )
         index = stub.RepositoryIndex(pb.RepositoryIndexRequest(ready=True))
         assert "count" in {each.name for each in index.models}
+
+
+def reflection(http: str, grpc: str, files: Path) -> None:
+    """The database of grpcio-reflection, which learns the messages from the server."""
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from grpc import insecure_channel
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+        ProtoReflectionDescriptorDatabase,
+    )
+
+    with insecure_channel(grpc) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert "inference.GRPCInferenceService" in database.get_services()
+        pool = DescriptorPool(database)
+        for name in database.get_services():
+            assert pool.FindServiceByName(name).methods
+        with contextlib.suppress(KeyError):
+            pool.FindMessageTypeByName("inference.NoSuchMessage")
+            raise AssertionError("an unknown message was found")
 
 
 def triton(http: str, grpc: str, files: Path) -> None:
@@ -315,6 +351,14 @@ async def _triton(http: str, grpc: str) -> None:
             assert not await client.is_model_ready("simple_int8")
             await client.load_model("simple_int8")
             assert await client.is_model_ready("simple_int8")
+            found = await client.get_inference_statistics("any", "1")
+            config = await client.get_model_config("simple")
+            if module is by_grpc:
+                config = {"max_batch_size": config.config.max_batch_size}
+                (count,) = [each.inference_count for each in found.model_stats]
+            else:
+                (count,) = [each["inference_count"] for each in found["model_stats"]]
+            assert (config["max_batch_size"], count > 0) == (8, True)
     async with by_grpc.InferenceServerClient(grpc) as client:
         given = by_grpc.InferInput("x", [1], "INT32")
         given.set_data_from_numpy(np.array([3], "i4"))

@@ -193,6 +193,15 @@ def redis() -> None:
         assert streamer.predict(["a"], timeout=LONG) == ["A"]
 
 
+def remote() -> None:
+    from service_streamer.hub import ModelHub
+
+    with folder() as models, ModelHub.watch(models / "models") as found:
+        (models / "new").mkdir()
+        (models / "new" / "weights").touch()
+        assert found.publish("upper", f"file://{models}/new") == 2
+
+
 def top() -> None:
     address = f"@extras-{reserve_port().getsockname()[1]}"
     with folder() as models:
@@ -249,7 +258,8 @@ def missing() -> None:
     with folder() as models, streamer:
         from service_streamer.hub import ModelHub
 
-        entrances["hub"] = lambda: ModelHub.watch(models / "models")
+        if sys.version_info < (3, 11):
+            entrances["hub"] = lambda: ModelHub.watch(models / "models")
         told = {name: raised_by(enter) for name, enter in entrances.items()}
         place = f"{LOCALHOST}:{reserve_port().getsockname()[1]}"
         commands = {
@@ -260,6 +270,8 @@ def missing() -> None:
             "top": ["top", "@extras"],
             "tune": ["tune", "my_models:upper", "--sample", "items.json", "--slo-p99", "1s"],
         }
+        if sys.version_info >= (3, 11):
+            commands["remote"] = ["publish", "models", "upper", "file:///nowhere"]
         (models / "items.json").write_text('["a"]')
         for name, command in commands.items():
             told[f"{name} by a command"] = run(*command, code=2, cwd=models)

@@ -152,7 +152,11 @@ def publish() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--publish", action="store_true", help="without a measurement")
-    if not parser.parse_args().publish:
+    parser.add_argument("--report", action="store_true", help="measure the report only: 2 seconds")
+    options = parser.parse_args()
+    if options.report:
+        RESULTS.write_text(as_json(json.loads(RESULTS.read_text()) | {"report": report()}))
+    elif not options.publish:
         RESULTS.write_text(as_json(measure()))
     publish()
 

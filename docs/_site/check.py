@@ -1,7 +1,7 @@
 """Fails where a built site has a link that leads nowhere, a wrong signature, or a foreign load.
 
 `python check.py build/docs`. Sphinx looks at the links of the pages; this looks at the HTML as it
-is, with the theme and the reference in it.
+is, with the theme and the reference in it. Where there is Chromium, `looks` opens the pages.
 """
 
 import html
@@ -15,6 +15,8 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from looks import wrong_looks
 
 import service_streamer
 
@@ -41,9 +43,13 @@ QUESTIONS = {
     "prometheus": "guide/monitoring/prometheus",
     "KMP_BLOCKTIME": "tuning/workers",
     "live page": "guide/monitoring/live-page",
+    "redis": "guide/redis",
+    "tune": "tuning/tune",
+    "explain": "tuning/explain",
+    "pipeline": "guide/pipelines",
     "the streamer was closed before the request of 1 item was answered": "troubleshooting/errors",
 }
-"""ten questions, and the page that the search must find first"""
+"""questions, and the page that the search must find first"""
 
 
 class Page(HTMLParser):
@@ -174,5 +180,6 @@ if __name__ == "__main__":
     site = Path(sys.argv[1]).resolve()
     found = faults(site) + [f"the search has no option {name}" for name in missing_entries(site)]
     found += wrong_answers(site)
+    found += wrong_looks(site)
     print("\n".join(found) if found else f"{sys.argv[1]}/index.html")
     sys.exit(1 if found else 0)

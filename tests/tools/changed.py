@@ -99,6 +99,7 @@ def beside(file: Path) -> Iterator[str]:
         yield from matching("package/test_benchmark_pages.py")
     elif top in ("docs", "README.md") and file.suffix == ".md" and "decisions" not in folders:
         yield f"{SNIPPETS}[{file.with_suffix('')}]"
+        yield from matching("docs/test_docs_commands.py")
         if folders[:1] == ["api"]:
             yield from matching("docs/test_docs_reference.py")
     elif file.suffix == ".ipynb":
@@ -119,6 +120,7 @@ def of_module(parts: tuple[str, ...]) -> Iterator[str]:
     if room == "_commands":  # each has its own; what they share concerns all
         own = [*matching(f"commands/test_*{rest[0]}*.py"), *matching(rest[0])]
         yield from own or matching("commands")
+        yield from matching("docs/test_docs_commands.py")
     else:
         yield from matching(ROOMS.get(room, room.strip("_")))
     package = re.escape(".".join(("service_streamer", *parts[:-1])))

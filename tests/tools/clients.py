@@ -25,8 +25,9 @@ CLIENTS = {
     "kserve": ["kserve==0.21.0"],
     "mlserver": ["mlserver==1.7.1"],
     "openai": ["openai==3.57.0", "numpy"],
-    "openapi": ["schemathesis==4.32.5"],
+    "openapi": ["openapi-spec-validator==0.9.0", "schemathesis==4.32.5"],
     "protos": ["grpcio-tools==1.85.1"],
+    "reflection": ["grpcio-reflection==1.85.1"],
     "triton": ["tritonclient[http,grpc]==2.73.0"],
 }
 """the checks of tests/clients.py, and what each of them needs"""
@@ -45,10 +46,15 @@ FILES = {
             "grpc_explicit_byte_content_client",
             "grpc_explicit_int8_content_client",
             "grpc_explicit_int_content_client",
+            "simple_grpc_aio_infer_client",
             "simple_grpc_async_infer_client",
             "simple_grpc_custom_args_client",
+            "simple_grpc_infer_client",
             "simple_grpc_keepalive_client",
             "simple_grpc_string_infer_client",
+            "simple_http_aio_infer_client",
+            "simple_http_async_infer_client",
+            "simple_http_infer_client",
             "simple_http_string_infer_client",
         )
     ),

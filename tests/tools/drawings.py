@@ -267,33 +267,36 @@ def threads() -> Drawing:
     return drawing
 
 
+FLOORS = [
+    ("app", "commands", "_commands"),
+    ("app", "the live page", "web"),
+    ("app", "servers and monitors", "server · embeddings · metrics · otel"),
+    ("app", "many models", "hub"),
+    ("app", "the wall", "extend"),
+    ("model", "streamers of others", "_pipeline · _redis · _ray"),
+    ("model", "streamers, ONNX files", "_threads · _processes · onnx"),
+    ("model", "native models", "torch"),
+    ("model", "models", "_models"),
+    ("engine", "what all streamers share", "_streamers"),
+    ("engine", "pieces of outputs, equal items", "_streams · _coalescing"),
+    ("engine", "the engine in Python, numbers", "_engine · _statistics"),
+    ("engine", "waits, cores and devices", "_waiting · _placement · managed_model"),
+    ("group", "errors, options, types", "_base"),
+    ("broker", "C++", "_core · _torch"),
+]
+"""the rooms of the Python package from the top down: the kind, a title, the names"""
+
+
 def python_package() -> Drawing:
     """The rooms of the Python package, each above those that it uses."""
-    floors = [
-        ("app", "commands", "_commands"),
-        ("app", "the live page", "web"),
-        ("app", "servers and monitors", "server · embeddings · metrics · otel"),
-        ("app", "many models", "hub"),
-        ("app", "the wall", "extend"),
-        ("model", "streamers of others", "_pipeline · _redis · _ray"),
-        ("model", "streamers, ONNX files", "_threads · _processes · onnx"),
-        ("model", "native models", "torch"),
-        ("model", "models", "_models"),
-        ("engine", "what all streamers share", "_streamers"),
-        ("engine", "pieces of outputs", "_streams"),
-        ("engine", "the engine in Python, numbers", "_engine · _statistics"),
-        ("engine", "waits, cores and devices", "_waiting · _placement · managed_model"),
-        ("group", "errors, options, types", "_base"),
-        ("broker", "C++", "_core · _torch"),
-    ]
     about = "Fifteen floors from the C++ core up to the commands; a room uses only rooms below it"
-    drawing = Drawing(700, 20 + 44 * len(floors), about)
-    for number, (kind, title, rooms) in enumerate(floors):
+    drawing = Drawing(700, 20 + 44 * len(FLOORS), about)
+    for number, (kind, title, rooms) in enumerate(FLOORS):
         y = 10 + 44 * number
         drawing.text(190, y + 24, title, "soft", "end")
         drawing.box(205, y, 430, 38, kind, rooms)
-    drawing.arrow((660, 20), (660, 44 * len(floors)))
-    drawing.text(668, 22 * len(floors), "uses", "soft", "start")
+    drawing.arrow((660, 20), (660, 44 * len(FLOORS)))
+    drawing.text(668, 22 * len(FLOORS), "uses", "soft", "start")
     return drawing
 
 

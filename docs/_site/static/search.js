@@ -29,23 +29,26 @@
     return best && best[0] >= ALIKE ? [best[1]] : [];
   };
 
-  // 0: any result; then a name in the reference, which all streamers have if ThreadedStreamer has it, a heading, and the
-  // title of a page.
-  const rank = ([page, title, anchor], wanted) => {
+  const named = (page) => page.split("/").pop().replace(/-/g, " ").replace(/s$/, "");
+
+  // 0: any result; then a class or function in the reference, which all streamers have if ThreadedStreamer has it, a heading, the
+  // title of a page, and the name of a page in the URL, except in the reference.
+  const rank = ([page, title, anchor, about], wanted) => {
     if (FOR_DEVELOPERS.test(page)) return 0;
+    if (!anchor && !page.startsWith("api/") && named(page) === wanted.replace(/s$/, "")) return 5;
     if (anchor === `#${title}`) {
-      if (plain(title).split(".").pop() !== wanted) return 0;
+      if (plain(title).split(".").pop() !== wanted || about?.includes("attribute")) return 0;
       return title.includes(".ThreadedStreamer.") ? 2 : 1;
     }
     if (plain(title.split(" > ").pop()) !== wanted) return 0;
-    return title.includes(" > ") ? 3 : 4;
+    return SELDOM_MEANT.test(page) ? 0 : title.includes(" > ") ? 3 : 4;
   };
 
   const search = Search._performSearch;
   Search._performSearch = (query, ...terms) => {
     const wanted = plain(query);
     const found = search(query, ...terms);
-    const ranked = [0, 1, 2, 3, 4].flatMap((each) => found.filter((item) => rank(item, wanted) === each));
+    const ranked = [0, 1, 2, 3, 4, 5].flatMap((each) => found.filter((item) => rank(item, wanted) === each));
     const options = ENTRIES.filter((entry) => !entry.message && entry.name === wanted).reverse();
     const best = [...messageFor(query), ...options].map(result);
     const places = new Set(best.map((item) => item[0] + item[2]));

@@ -49,6 +49,8 @@ def parts_of(predict: Any) -> list[Any]:
         parts += getattr(each, "__dict__", {}).values()
     if type(predict) is FunctionType:
         parts += variables_of(predict).values()
+    if "__wrapped__" in getattr(predict, "__dict__", {}):  # not of objects that have any name
+        parts += parts_of(predict.__wrapped__)
     return parts
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .logs import say
-from .options import CommandError, new_parser
+from .options import CommandError, in_seconds, new_parser
 
 _TIMEOUT = 5.0  # s for an answer of the page
 _PAUSE = 0.2  # s between two looks at the load
@@ -48,7 +48,7 @@ def add_to(commands: Any) -> None:
     what.add_argument("--end", action="store_true", help="give it no more requests")
     add("--margin", type=float, help="most that its error rate may be higher (0.05)")
     add("--min-requests", type=int, help="that it answers before its error rate counts (100)")
-    add("--timeout", type=float, default=600.0, help="seconds to wait until it is loaded (600)")
+    add("--timeout", type=in_seconds, default=600.0, help="longest wait until it is loaded (600)")
     add("--hub", default=None, metavar="NAME", help="of the hub on the page (the only one)")
     add("--token-file", default=None, metavar="FILE", help="its first line is the token")
 

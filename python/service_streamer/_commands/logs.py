@@ -33,6 +33,16 @@ def set_up(level: str, style: str) -> None:
     _is_set_up = True
 
 
+def set_up_access_log() -> None:
+    """Write the access log, too. As text, its lines have nothing before them: tools read these."""
+    logger = logging.getLogger("service_streamer.access")
+    logger.setLevel(logging.INFO)
+    handlers = logging.getLogger().handlers  # also of opentelemetry-instrument
+    if not any(isinstance(each.formatter, JsonFormatter) for each in handlers):
+        logger.addHandler(logging.StreamHandler())
+        logger.propagate = False
+
+
 def say(text: str, error: bool = False) -> None:
     """Write one line for the operator: to the log if it is set up, else to stderr."""
     if _is_set_up:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from .. import __version__
 from .._base.errors import StreamerError
 from .._base.messages import describe, is_missing_package, is_wrong_argument
-from . import bench, canary, ray_serve, redis_worker, serve, top, trace, tune
+from . import bench, canary, publish, ray_serve, redis_worker, serve, top, trace, tune
 from .logs import say
 from .options import CommandError
 
-COMMANDS = (serve, redis_worker, ray_serve, top, canary, bench, tune, trace)
+COMMANDS = (serve, redis_worker, ray_serve, top, publish, canary, bench, tune, trace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -51,9 +52,13 @@ def add_model_options(add: Add) -> None:
     """Add the options of a model and its batches."""
     add("--options", metavar="FILE", help="a TOML file with a table [options], such as tuned.toml")
     add("--batch-size", type=int, help="most items per batch (64)")
-    add("--max-latency", type=float, help="seconds that a request waits for others (0.1)")
+    add("--max-latency", type=in_seconds, help="seconds that a request waits for others (0.1)")
     add("--policy", help="adaptive, greedy or window (adaptive)")
-    add("--slo", type=float, help="seconds from arrival to output for 99 %% of the answers (none)")
+    add(
+        "--slo",
+        type=in_seconds,
+        help="time from arrival to output for 99 %% of the answers (none)",
+    )
     add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
     add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
     add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
@@ -138,10 +143,10 @@ def add_service_options(add: Add) -> None:
     add("--retries", type=int, help="how often a batch runs again if its worker dies (1)")
     add(
         "--worker-hang-timeout",
-        type=float,
+        type=in_seconds,
         help="most seconds for one batch; then its worker is killed",
     )
-    add("--drain-timeout", type=_seconds, help="most seconds to answer accepted requests")
+    add("--drain-timeout", type=_drain_timeout, help="most seconds to answer accepted requests")
     add(
         "--log-level",
         type=str.upper,
@@ -165,11 +170,24 @@ def add_service_options(add: Add) -> None:
     )
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not seconds >= 0:
+_TIME = re.compile(r"(.*?)(ms|s|)")
+
+
+def in_seconds(text: str) -> float:
+    """Return the seconds that an argument such as 50ms, 2s or 0.05 means."""
+    number, unit = _TIME.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
+    try:
+        return float(number) / (1000 if unit == "ms" else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 50ms or 0.05, not {text!r}"
+        ) from None
+
+
+def _drain_timeout(text: str) -> float:
+    if not (value := in_seconds(text)) >= 0:
         raise argparse.ArgumentTypeError(f"must be at least 0 seconds, not {text}")
-    return seconds
+    return value
 
 
 def fill_in(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
@@ -241,6 +259,25 @@ def read_secret(path: str | None) -> bytes | None:
         return None
     with open(path, "rb") as file:
         return file.read().strip()
+
+
+def read_sample(path: str) -> list[Any]:
+    """Return the sample items in a file.
+
+    Raises:
+        CommandError: the file has no list with at least one item.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            items = json.load(file)
+    except OSError as error:
+        raise CommandError(f"--sample: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(f"--sample: {path} is not JSON: {error}") from None
+    if not isinstance(items, list) or not items:
+        kind = "an empty list" if items == [] else f"a {type(items).__name__}"
+        raise CommandError(f"--sample: {path} must have a list with at least one item, not {kind}")
+    return items
 
 
 UNIX = "unix:"

@@ -16,6 +16,7 @@ from .options import (
     add_service_options,
     fill_in,
     find,
+    in_seconds,
     new_parser,
 )
 from .serving import serve_until_signal
@@ -25,7 +26,7 @@ Without --address it uses the variable RAY_ADDRESS (which Ray sets for a job), e
 this machine; if there is none, it starts one here, which ends with it.
 
 example:
-  service-streamer ray-serve app:Sentiment --name sentiment --replicas 1-8 --num-gpus 1 \\
+  service-streamer ray-serve my_model:Sentiment --name sentiment --replicas 1-8 --num-gpus 1 \\
       --model-init-args '["sentiment.pt"]'
 
 and in each process of the cluster:
@@ -58,7 +59,7 @@ def add_to(commands: Any) -> None:
     )
     add(
         "--target-queue-time",
-        type=float,
+        type=in_seconds,
         help="mean seconds in the queue above which replicas are added (0.05)",
     )
     add("--num-cpus", type=float, help="cores that Ray reserves for a replica (1)")
@@ -77,7 +78,7 @@ def add_to(commands: Any) -> None:
     )
     add(
         "--placement-timeout",
-        type=float,
+        type=in_seconds,
         help="seconds until it is an error that no node has these resources (5)",
     )
     add_model_options(add)

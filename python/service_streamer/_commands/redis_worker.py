@@ -24,7 +24,7 @@ While the broker is unreachable, it waits. It exits with code 1 if the broker re
 instance a wrong password) or the model cannot be loaded.
 
 example:
-  service-streamer redis-worker app:Sentiment --broker redis://broker:6379 \\
+  service-streamer redis-worker my_model:Sentiment --broker redis://broker:6379 \\
       --prefix sentiment --workers 2 --devices 0 1 --model-init-args '["sentiment.pt"]'
 
 and in each web process:

@@ -25,7 +25,7 @@ from .serving import serve_until_signal
 
 _EXAMPLE = """
 example:
-  service-streamer serve app:Sentiment --address /run/sentiment.sock \\
+  service-streamer serve my_model:Sentiment --address /run/sentiment.sock \\
       --workers 2 --devices 0 1 --model-init-args '["sentiment.pt"]'
 
 and in each web process:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._base import options as _options
 from .._base.errors import StreamerError
+from . import logs
 from .http import end_listening, http_server, listen, shown, url_of
 from .logs import say
 from .options import (
@@ -38,7 +39,8 @@ SERVER_OPTIONS = (
         "infer_token_file",
         "control_token_file",
     ),
-    *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips"),
+    *("tls_cert", "tls_key", "access_log", "forwarded_allow_ips", "no_introspection"),
+    "otel",
 )
 WORKERS = "worker_num"
 """worker processes of a `Streamer`; for a folder: those that its models share"""
@@ -89,7 +91,19 @@ def add_hub_options(add: Add) -> None:
     )
     add("--tls-cert", metavar="FILE", help="the certificate, and those that sign it (no TLS)")
     add("--tls-key", metavar="FILE", help="its key (in the file of the certificate)")
-    add("--access-log", action="store_true", help="log each request of HTTP")
+    add(
+        "--access-log", action="store_true", help="log each request, with --log-format json as JSON"
+    )
+    add(
+        "--otel",
+        action="store_true",
+        help='make spans of their requests, below those of clients (needs the extra "otel")',
+    )
+    add(
+        "--no-introspection",
+        action="store_true",
+        help="tell no statistics and configurations of models",
+    )
     add(
         "--forwarded-allow-ips",
         metavar="IPS",
@@ -143,6 +157,8 @@ def serve_hub(
     tls_key: str | None = None,
     access_log: bool = False,
     forwarded_allow_ips: str | None = None,
+    no_introspection: bool = False,
+    otel: bool = False,
     **options: Any,
 ) -> int:
     """Serve many models until a signal comes."""
@@ -152,8 +168,11 @@ def serve_hub(
     from ..server._http.asgi import AsgiApplication
     from ..server._http.bodies import BODY_LIMIT, JSON_LIMIT, Bodies
     from ..server._http.routes import Application
+    from ..server._service import Service
     from ..server._serving import Front, serve
 
+    if otel:
+        from ..otel import instrument
     if http is not None:
         from ..server._http.front import HttpFront
     if grpc is not None:
@@ -166,22 +185,24 @@ def serve_hub(
     except ValueError as error:
         raise CommandError(str(error)) from None
     tls = _tls(tls_cert, tls_key)
+    if access_log:
+        logs.set_up_access_log()
     web: dict[str, Any] = {
-        "access_log": access_log,
         "forwarded_allow_ips": forwarded_allow_ips,
         **{f"ssl_{part}file": path for part, path in tls.items()},
     }
 
-    def fronts(service: Service) -> Sequence[Front]:
+    def fronts() -> Sequence[Front]:
         found: list[Front] = []
         if listener is not None:
             app = AsgiApplication(
                 Application(service, access), Bodies(limit, json_limit or JSON_LIMIT)
             )
-            found.append(HttpFront(app, listener, url_of(listener, bool(tls)), **web))
+            url = url_of(listener, bool(tls))
+            found.append(HttpFront(app, listener, url, access_log, **web))
         if grpc is not None:
             with _listening("--grpc", grpc):
-                found.append(GrpcFront(service, grpc, limit, access, _credentials(tls)))
+                found.append(GrpcFront(service, grpc, limit, access, _credentials(tls), access_log))
         if pages is not None:
             collector = functools.partial(_collector, service)
             pages.start(hub, _control(access), collector, service.closing, **web)
@@ -198,7 +219,10 @@ def serve_hub(
             refused = ", ".join(map(flag, options))
             hub.close()
             raise CommandError(f"{refused}: not for a ModelHub: its models have their own options")
-        serve(hub, fronts, say=say, drain_timeout=drain_timeout)
+        if otel:
+            instrument(hub)
+        service = Service(hub, not no_introspection)
+        serve(hub, service, fronts, say=say, drain_timeout=drain_timeout)
     return 0
 
 

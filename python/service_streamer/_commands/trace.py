@@ -11,7 +11,7 @@ from .._base import options
 from .._base.errors import StreamerError
 from .._processes.streamer import Streamer
 from .logs import say
-from .options import CommandError, new_parser
+from .options import CommandError, in_seconds, new_parser
 
 _EXAMPLE = """
 Ctrl-C ends the recording early. https://ui.perfetto.dev shows the file.
@@ -32,7 +32,7 @@ def add_to(commands: Any) -> None:
         epilog=_EXAMPLE,
     ).add_argument
     add("address", metavar="ADDRESS", help="address of a Streamer")
-    add("--seconds", type=float, default=5.0, help="length of the recording (5)")
+    add("--seconds", type=in_seconds, default=5.0, help="length of the recording (5)")
     add("--max-events", type=int, default=500_000, help="most events to keep (500000)")
     add(
         *("-o", "--file"),

@@ -16,6 +16,7 @@ from .._base.messages import made_by_user, see, short, warn, wrong_option
 from .._engine.pickling import main_has_no_file
 from .._streamers.requests import Requests
 from ..managed_model import ManagedModel
+from .parameters import parametrized
 from .step_model import StepModel
 
 AnyModel = Callable[[list[Any]], Any] | type[ManagedModel]
@@ -50,7 +51,7 @@ class Model:
             predict = self.source
         for part in loadables(predict):
             part.load()
-        predict = whole(predict)
+        predict = whole(parametrized(predict))
         for start in range(0, len(self.warmup), batch_size):
             predict(list(self.warmup[start : start + batch_size]))
         return predict

@@ -48,13 +48,13 @@ class Process:
             with contextlib.suppress(OSError):  # it has ended already
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
-    def wait(self, timeout: float) -> bool:
-        """Wait for its end and reap it; return False after `timeout` seconds."""
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for its end and reap it; return False after `timeout` seconds. None: no limit."""
         if self.ended:
             return True
         poll = original("select", "poll")()
         poll.register(self._handle if self._status is None else self._status, select.POLLIN)
-        if not poll.poll(timeout * 1000):
+        if not poll.poll(None if timeout is None else timeout * 1000):
             return False
         self.exit_code = self._collect()
         self.ended = True

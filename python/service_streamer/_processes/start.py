@@ -165,6 +165,13 @@ def _executable(known: str) -> str:
     return known
 
 
+def interpreter() -> str:
+    """Return the interpreter of this process."""
+    from multiprocessing import spawn
+
+    return _executable(os.fsdecode(spawn.get_executable() or ""))
+
+
 def _closing_inheritable() -> tuple[list[tuple[int, int]], list[int]]:
     """Return what closes inheritable descriptors, for instance a web server's socket.
 

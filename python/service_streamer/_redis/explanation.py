@@ -106,4 +106,7 @@ def _limit(stream: StreamStats) -> str:
             f"The workers are the limit: {count(waiting, 'request')} wait and "
             f"{stream.pending:,} are at workers. Start more workers, or raise their batch_size."
         )
-    return "The load is the limit: more concurrent requests give larger batches."
+    return (
+        "The load is the limit: the workers have fetched all requests. If their batches are not "
+        "full, as redis-worker --http shows, more concurrent requests make them larger."
+    )

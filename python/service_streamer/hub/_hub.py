@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -136,7 +136,7 @@ class ModelHub:
             **options: those of `ModelHub`, except ``models``.
 
         Raises:
-            ImportError: the extra ``hub`` is not installed.
+            ImportError: Python 3.10 has no tomli, which the extra ``hub`` installs.
             OSError: the folder cannot be read.
             TypeError, ValueError: an option is invalid.
 
@@ -148,20 +148,23 @@ class ModelHub:
             {}
         """
         from ._versions.rollout import Rollout
-        from ._versions.watching import Watching  # needs the extra
+        from ._versions.watching import Watching
 
         hub = cls({}, **options)
         hub._rollout = Rollout(hub._models, hub._loader)
         reference = weakref.ref(hub)
 
-        def apply(found: dict[str, Found]) -> bool:
+        def apply(found: Mapping[str, Found], changed: Collection[str]) -> float | None:
             if (hub := reference()) is None or hub._rollout is None:
-                return False
-            hub._rollout.apply(found)
+                return None
+            again = hub._rollout.apply(found, changed)
             hub._forget_handles()
-            return True
+            return again
 
         hub._watching = Watching(Path(folder), apply)
+        hub._loader.after_failure = hub._watching.wake
+        weakref.finalize(hub, hub._watching.stop).atexit = False
+        hub._watching.wake()  # a load may have failed already
         return hub
 
     # ------------------------------------------------------------------- requests
@@ -199,6 +202,50 @@ class ModelHub:
         return await self.get(name).apredict(batch, **options)
 
     # ------------------------------------------------------------------- versions
+
+    def publish(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        version: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Copy a version to the folder of a model, and block until the hub has it.
+
+        Returns:
+            The number of the version.
+
+        The version is tried first: a process of its own loads it as the hub does, with its warm-up,
+        and compares its outputs with its file expected.json, if there is one. A version that fails
+        is not published. No other process sees a part of the copy. The command ``publish`` does the
+        same without a hub.
+
+        Args:
+            name: of a model in a folder that is watched.
+            path: a folder, or a single file. Or a URL such as "s3://models/sentiment/5", which
+                needs the extra ``remote``, and the package of its file system.
+            version: the number, which must be new. None: the next one.
+            timeout: seconds to wait until it is loaded. None: no limit.
+
+        Raises:
+            UnknownModel: there is no such model.
+            ValueError: the version exists already, or `path` is no version.
+            OSError: it cannot be copied.
+            ModelLoadError: it cannot be loaded, or its outputs are not the expected ones.
+            RequestTimeout: it was not loaded within `timeout` seconds.
+        """
+        from ._versions.publishing import publish  # only needed here
+
+        limit = _options.timeout("timeout", timeout)
+        if version is not None:
+            _options.count("version", version, least=0)
+        self._watched(name)
+        watching = self._watching
+        assert watching is not None
+        self._loader.check_open()
+        number: int = greenlets.call(publish, watching.root, name, path, version, limit)
+        greenlets.call(watching.look, watching.root / name / str(number))
+        return number
 
     def rollback(self, name: str, timeout: float | None = None) -> int:
         """Go back to the version that served before, and block until it serves. Return its number.
@@ -272,6 +319,8 @@ class ModelHub:
             with self._loader.lock:
                 if model.trying is plan:  # the one that model.toml asks for is still tried
                     model.trying = earlier if earlier is model.declared else None
+            if self._watching is not None:
+                self._watching.wake()
         if model.canary is None or model.canary.plan is not plan:
             raise ModelLoadError(f"the canary {tried.name} was ended or replaced meanwhile")
 
@@ -343,7 +392,8 @@ class ModelHub:
         limit = _options.timeout("timeout", timeout)
         left = countdown(limit)
         if self._watching is not None and not self._loader.forked:
-            greenlets.call(self._watching.stop)
+            self._watching.stop()
+            greenlets.call(self._watching.join)
         greenlets.call(self._lobby.hand_over, drain, left())
         greenlets.call(self._loader.close, drain, left())
         self._lobby.close(drain, left())

@@ -66,9 +66,10 @@ def not_read(root: Path, error: Exception) -> None:
     _logger.warning("%s cannot be read: %s", root, error, extra={"error": str(error)})
 
 
-def not_watched(root: Path, error: Exception) -> None:
-    """Log that the system does not tell the changes of the folder of the models."""
-    _logger.warning("%s cannot be watched: %s", root, error, extra={"error": str(error)})
+def not_watched(root: Path, error: Exception, seconds: float) -> None:
+    """Log that the system does not report all changes of the folder of the models."""
+    text = "%s cannot be watched: %s; it is looked at every %g s"
+    _logger.warning(text, root, error, seconds, extra={"error": str(error)})
 
 
 def thrashing(version: Version) -> None:

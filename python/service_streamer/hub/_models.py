@@ -91,6 +91,8 @@ class Version:
         """model.toml and the stamp that `next_spec` was made of"""
         self.tried_stamp: int | None = None
         """the stamp at the last attempt to load it"""
+        self.changing = False
+        """its files have changed just now, as those of a copy do"""
         self.evicted_at: float | None = None
         self.warned_at: float | None = None
         self.reloads = 0
@@ -156,9 +158,33 @@ class Version:
     @property
     def may_try_again(self) -> bool:
         """True if it is time for another attempt after a failure, also without a request."""
-        if self.state is State.FAILED and self.stamp != self.tried_stamp:
-            return self.is_due or self.attempts == 1  # a copy is not complete at its first change
+        if self.changing:
+            return False
+        if self.is_changed:
+            return self.is_due or self.attempts == 1
         return self.is_due and self.attempts < MOST_ATTEMPTS
+
+    @property
+    def is_changed(self) -> bool:
+        """True if its last load has failed, and its files are others now."""
+        return self.state is State.FAILED and self.stamp != self.tried_stamp
+
+    @property
+    def next_attempt(self) -> float | None:
+        """The monotonic time from which on it may be tried again; None: at a change of its files.
+
+        It may be in the past.
+        """
+        tries = self.state is State.FAILED and not self.dropped and not self.changing
+        tries = tries and (self.is_changed or self.attempts < MOST_ATTEMPTS)
+        return self.retry_at if tries and self.retry_at < float("inf") else None
+
+    def why(self) -> str | None:
+        """Return why its last load has failed, and what comes next; None: it has not."""
+        if self.error is None:
+            return None
+        then = "; its files are changing, and it is tried again when they stop"
+        return f"{self.error}{then if self.changing else ''}"
 
     def let_wait(self, piece: Piece) -> None:
         """Add a request for the streamer of the next load."""
@@ -184,7 +210,7 @@ class Version:
             requests=self.earlier["submitted"] + counts.get("submitted", 0),
             waiting=sum(not each.request.ended for each in self.waiting),
             reloads=self.reloads,
-            error=None if self.error is None else str(self.error),
+            error=self.why(),
             shared=isinstance(streamer, SharedStreamer),
             worker_deaths=self.worker_deaths,
             loads=self.loads,
@@ -227,6 +253,8 @@ class Model:
         """the folders of the complete versions"""
         self.stamps: dict[int, int] = {}
         """the stamps of their files"""
+        self.changing: set[int] = set()
+        """the versions whose files have changed just now"""
         self.order: list[int] = []
         """the versions that may serve, the best one first"""
         self.wanted: set[int] = set()
@@ -273,7 +301,7 @@ class Model:
             if version is serving or version is None:
                 break
             if version.error is not None:
-                return str(version.error)
+                return version.why()
         return None
 
     def forget(self, version: Version) -> None:

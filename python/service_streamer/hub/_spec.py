@@ -10,8 +10,9 @@ from .._base import options as _options
 from .._base.option_names import fitting, unknown_option
 from .._base.options import Options
 from .._base.options_file import OptionsFile
-from .._models.model import Model, check_model, makes_steps
+from .._models.model import Model, check_model, is_managed, makes_steps
 from .._models.native import NativeSource
+from .._models.parameters import grouped_by_parameters, parametrized, takes_parameters
 from .._pipeline.kinds import kind_for
 from .._processes.streamer import Streamer
 from ..extend import BaseStreamer, view_of
@@ -98,6 +99,9 @@ class ModelSpec:
             signature.bind(target, **every)  # TypeError: batch_size is missing
             known = {"batch_size", "worker_timeout", "output"}
             self.options = Options(**{name: every[name] for name in known & every.keys()})
+        target, own = self.take_parameters(target, every)
+        options |= own
+        every |= own
         warmup = warmup or file.values.get("warmup", ())
         self.in_processes = issubclass(kind, Streamer)
         if self.in_processes:
@@ -146,9 +150,26 @@ class ModelSpec:
     """the model runs in worker processes; None: known when it is loaded"""
     shared: Model | None = None
     """the model for a worker process that other models share; None: it must not be shared"""
+    takes_parameters: bool | None = False
+    """the model gets the parameters of requests; None: known when it is loaded"""
     item_structure: str | None = None
     """the form of an item of a native model or an ONNX file: "tensor", "tuple", "dict", or "native"
     if its signature is not known. None: another model, which gets its items in the usual form"""
+
+    def take_parameters(
+        self, target: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the model, and the options that its streamer needs if it takes parameters.
+
+        Args:
+            target: the model: a function, or a `ManagedModel` class.
+            options: of its streamer.
+        """
+        managed = is_managed(target)
+        self.takes_parameters = takes_parameters(target.predict if managed else target)
+        if not self.takes_parameters:
+            return target, {}
+        return target if managed else parametrized(target), grouped_by_parameters(options)
 
     def _settle(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._base.options import Options
+from .._models.parameters import with_parameters
 from ..extend import BaseStreamer
 from ._handle import ModelHandle
 from ._hub import ModelHub
@@ -102,9 +103,28 @@ class HubView:
         rollout.check_canary(model, checked.version)
         return f"{name}@{checked.version}", checked.share
 
+    def let_serve(self, name: str, version: int) -> None:
+        """Let a version from the folder serve, whatever the policy says. Loads it if needed.
+
+        Raises:
+            UnknownModel: there is no such model.
+        """
+        assert isinstance(self._hub, ModelHub)
+        model, rollout = self._hub._watched(name)
+        rollout.let_serve(model, version)
+
     def options(self, model: ModelHandle) -> Options:
         """Return the options of the streamer of a model, or of its next one."""
         return model._options
+
+    def with_parameters(self, items: list[Any], parameters: Mapping[str, Any]) -> list[Any]:
+        """Return items that bring parameters to a model, whose spec says that it takes some.
+
+        Args:
+            items: of one request.
+            parameters: str, int, float and bool objects by name.
+        """
+        return [*with_parameters(items, parameters)]
 
     def watch(
         self, callback: Callable[[VersionView, BaseStreamer], None]

@@ -17,6 +17,8 @@ models as always: in threads, worker processes or C++ threads.
 - `_grpc.front.GrpcFront` listens for gRPC, which reads and writes in threads of its own.
 - Each request is a task. If the client goes, the task is cancelled, and so is its request in the
   hub.
+- `_triton` has the statistics and configurations of Triton, `_access_log` the access log, and
+  `_caller_trace` makes spans of requests children of those of their clients.
 - `_errors.failure` is the one table of what an exception means to a client.
 """
 

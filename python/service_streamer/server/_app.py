@@ -27,6 +27,7 @@ def create_app(
     repository: str | None = None,
     infer_token_file: str | os.PathLike[str] | None = None,
     control_token_file: str | os.PathLike[str] | None = None,
+    introspection: bool = True,
 ) -> Callable[[Any, Any, Any], Awaitable[None]]:
     """Return the routes of the server as an application of ASGI.
 
@@ -43,6 +44,7 @@ def create_app(
         infer_token_file: contains the tokens that requests need, one in each line. It is read again
             when it changes. None: they need none.
         control_token_file: contains the tokens that may load and unload models, and all else.
+        introspection: also tell the statistics and the configuration of models.
 
     Raises:
         TypeError, ValueError: an argument is invalid. The message names it.
@@ -61,7 +63,9 @@ def create_app(
     limit = _options.memory("body_limit", body_limit) or BODY_LIMIT
     json_limit = _options.memory("max_json_body", max_json_body) or JSON_LIMIT
     access = access_of(repository, infer_token_file, control_token_file)
-    return AsgiApplication(Application(Service(hub), access), Bodies(limit, json_limit))
+    _options.flag("introspection", introspection)
+    service = Service(hub, introspection)
+    return AsgiApplication(Application(service, access), Bodies(limit, json_limit))
 
 
 def access_of(

@@ -8,6 +8,7 @@
     ├── InvalidOutput        the outputs of the model cannot be sent in the protocol
     │   └── WrongForm        they can, in another form than the client has asked for
     ├── NotServing           the server is starting or stopping
+    ├── UnknownService       the server has no such service of gRPC
     ├── NotAllowed           no request may do this
     ├── NotAuthenticated     the request has no token, or a wrong one
     └── TooManyTries         the client has sent too many wrong tokens
@@ -69,6 +70,10 @@ class NotServing(StreamerError):
     """The server does not take requests now, because it is starting or stopping."""
 
 
+class UnknownService(StreamerError):
+    """The server has no service of this name."""
+
+
 class NotAllowed(StreamerError):
     """No request may do this."""
 
@@ -108,6 +113,7 @@ _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (NotAuthenticated, 401, "UNAUTHENTICATED"),
     (NotAllowed, 403, "PERMISSION_DENIED"),
     (UnknownModel, 404, "NOT_FOUND"),
+    (UnknownService, 404, "NOT_FOUND"),
     (TooManyTries, 429, "RESOURCE_EXHAUSTED"),
     (QueueFull, 429, "RESOURCE_EXHAUSTED"),
     (CancelledError, 499, "CANCELLED"),
@@ -125,7 +131,10 @@ def failure(error: BaseException) -> Failure:
     """Return what a client is told about an exception, without its traceback. Never raises."""
     for kind, status, code in _TABLE:
         if issubclass(type(error), kind):
-            return Failure(status, code, text_of(error) or kind.__name__, _pause(error, status))
+            text = text_of(error) or kind.__name__
+            if kind is UnknownModel:  # the beginning by which clients of Triton know it
+                text = f"Request for unknown model: {text}"
+            return Failure(status, code, text, _pause(error, status))
     if isinstance(error, SerializationError) and isinstance(error.__cause__, RecursionError):
         return Failure(400, "INVALID_ARGUMENT", "the request is nested too deeply")
     known = issubclass(type(error), StreamerError)

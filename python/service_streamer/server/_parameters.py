@@ -7,11 +7,13 @@ some by themselves; these pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ._errors import InvalidInput
 from ._tensors import shown
+
+LONGEST = 8192  # characters of the parameters of a request: each of its items brings them along
 
 OF_REQUEST = {
     "timeout", "priority", "binary_data_output", "content_type",
@@ -29,30 +31,67 @@ _CONTENT_TYPES = ("np", "nplist", "str", "raw", "hf", "pd")
 """of MLServer: those that only name what the tensors are. Others stand for values inside a text"""
 
 
-def check_parameters(parameters: Mapping[str, Any], known: set[str], owner: str) -> None:
+def check_parameters(
+    parameters: Mapping[str, Any], known: set[str], owner: str, others: Collection[str] = ()
+) -> None:
     """Check the parameters of a request, or of one of its inputs or outputs.
 
     Args:
         parameters: None as a value means that there is no such parameter.
         known: their names.
         owner: what has them, for the message.
+        others: more names.
 
     Raises:
         InvalidInput: a parameter is not supported. The message names it.
     """
     given = {name: value for name, value in parameters.items() if value is not None}
     wrong = [
-        name for name in given if name not in known and not (name in _NOT_DONE and not given[name])
+        name
+        for name in given
+        if name not in known and name not in others and not (name in _NOT_DONE and not given[name])
     ]
     if wrong:
-        names = ", ".join(map(shown, sorted(wrong)[:8]))
-        number = " is" if len(wrong) == 1 else "s are"
-        raise InvalidInput(f"the parameter{number} not supported: {names} of {owner}")
+        raise refuse(wrong, owner)
     if (kind := given.get("content_type", "np")) not in _CONTENT_TYPES:
         raise InvalidInput(
             f"content_type {shown(kind)} of {owner} is not supported; supported are "
             f"{', '.join(_CONTENT_TYPES)}"
         )
+
+
+def for_model(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request that are its model's: no server defines them.
+
+    Raises:
+        InvalidInput: a value is none of the protocol, or they are too many.
+    """
+    found = {
+        name: value
+        for name, value in parameters.items()
+        if value is not None
+        and name not in OF_REQUEST
+        and name not in _NOT_DONE
+        and not name.startswith("triton_")
+    }
+    for name, value in found.items():
+        if type(value) not in (str, int, float, bool):
+            raise InvalidInput(
+                f"the parameter {shown(name)} must be a string, a number or a bool, not "
+                f"{shown(value)}"
+            )
+    if sum(len(name) + len(str(value)) for name, value in found.items()) > LONGEST:
+        raise InvalidInput(f"the parameters of the request have more than {LONGEST} characters")
+    return found
+
+
+def refuse(names: Iterable[str], owner: str) -> InvalidInput:
+    """Return the error of parameters that are not done. It names them."""
+    wrong = sorted(names)
+    number = " is" if len(wrong) == 1 else "s are"
+    return InvalidInput(
+        f"the parameter{number} not supported: {', '.join(map(shown, wrong[:8]))} of {owner}"
+    )
 
 
 def natural(parameters: Mapping[str, Any], name: str) -> int | None:

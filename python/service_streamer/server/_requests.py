@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ._tensors import Tensor
 
 NAME = "service-streamer"
+REQUEST_ID = "x-request-id"
+"""the header of the id of a request, and of its answer"""
+
+
+def usable_id(text: str) -> str:
+    """Return the id of a request if it can be a header and a word in the log, else ""."""
+    return text if len(text) <= 128 and text.isascii() and text.isprintable() else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,6 +40,8 @@ class InferRequest:
     version: str = ""
     """a number or a label; "": the version that serves"""
     id: str = ""
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """those for the model"""
     outputs: list[str] | None = None
     """the names of the outputs that are wanted; None: all"""
 

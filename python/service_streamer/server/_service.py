@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Items, Specs, items_of, items_of_instances, rank_of
 from ._outputs import tensors_of, values_of
+from ._parameters import refuse
 from ._requests import (
     DEFAULTS,
     NAME,
@@ -29,6 +30,7 @@ from ._requests import (
     TensorMetadata,
 )
 from ._tensors import Tensor, shown
+from ._triton import configuration_of, statistics_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,7 +39,16 @@ if TYPE_CHECKING:
 
 INDEX_AGE = 1.0  # s; the state of many models takes long to collect
 
-EXTENSIONS = ("binary_tensor_data", "model_repository")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "parameters",
+    "generate",
+)
+INTROSPECTION = ("model_configuration", "statistics")
+"""the extensions that `Service` can hide"""
 
 # Other spellings, such as "01", would let clients fill the hub's table of handles.
 _MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -51,14 +62,19 @@ class Service:
 
     All methods raise what `_errors.failure` knows: `InvalidInput`, `UnknownModel` and the errors of
     the hub and of the models.
+
+    Args:
+        hub: the models.
+        introspection: tell statistics, configurations and what requests there are.
     """
 
     name = NAME
     version = __version__
-    extensions = EXTENSIONS
 
-    def __init__(self, hub: ModelHub) -> None:
+    def __init__(self, hub: ModelHub, introspection: bool = True) -> None:
         self._hub = hub
+        self.introspection = introspection
+        self.extensions = [*EXTENSIONS, *(INTROSPECTION if introspection else ())]
         self._view = view_of(hub)
         self._names: set[str] = set()
         """the names that were found before"""
@@ -76,6 +92,8 @@ class Service:
         handle = self.handle(request.model, request.version)
         spec = handle.spec
         items = items_of(request.inputs, spec.inputs, handle.item_structure)
+        if request.parameters:
+            items = await self._with_parameters(handle, items, request.parameters, options)
         number = handle.version
         outputs = await self._run(handle, items, options)
         return _response(request, number, outputs, spec)
@@ -93,10 +111,27 @@ class Service:
         if len(items) > 1:
             yield await self.infer(request, options)
             return
+        if request.parameters:
+            items = await self._with_parameters(handle, items, request.parameters, options)
         number = handle.version
         async with await self._stream(handle, items[0], options) as pieces:
             async for piece in pieces:
                 yield _response(request, number, [piece], spec)
+
+    async def items(
+        self,
+        model: str,
+        version: str,
+        instances: list[Any],
+        parameters: Mapping[str, Any],
+        options: CallOptions,
+    ) -> Items:
+        """Return the items of a request with parameters, for `predict` or `stream`."""
+        handle = self.handle(model, version)
+        found = items_of_instances(instances, handle.spec.inputs, handle.item_structure)
+        if parameters:
+            found.items = await self._with_parameters(handle, found.items, parameters, options)
+        return found
 
     def predict(
         self, model: str, version: str, instances: list[Any] | Items, options: CallOptions
@@ -139,6 +174,31 @@ class Service:
         spec = self.handle(model, version).spec
         versions = [each.version for each in self.versions(model)]
         return ModelMetadata(model, versions, _told(spec.inputs), _told(spec.outputs))
+
+    def specs(self) -> list[tuple[str, ModelSpec]]:
+        """Return the models that can be asked, by name, and how the serving version is loaded."""
+        names = sorted(each.model_name for each in self._view.versions() if each.serves)
+        return [(name, self._hub.get(name).spec) for name in names]
+
+    def statistics(self, model: str = "", version: str = "") -> list[dict[str, Any]]:
+        """Return the statistics of loaded versions in the form of Triton.
+
+        Args:
+            model: "": all models.
+            version: "": all versions of the model.
+        """
+        if model:
+            self.handle(model, version)  # checks the name
+        name = f"{model}@{version}" if version else model
+        versions = self._view.versions(name or None)
+        return [found for each in versions if (found := statistics_of(each)) is not None]
+
+    def configuration(self, model: str, version: str = "") -> dict[str, Any]:
+        """Return the configuration of a model in the form of Triton, without loading it."""
+        handle = self.handle(model, version)
+        spec, is_loaded = handle.spec, handle.status().state == "ready"
+        options = self._view.options(handle)
+        return configuration_of(model, spec.inputs, spec.outputs, options, is_loaded)
 
     # ------------------------------------------------------------------ repository
 
@@ -203,6 +263,24 @@ class Service:
                 caller_key=options.caller_key,
             )
         return outputs if handle.spec.item_structure is None else _of_native(outputs)
+
+    async def _with_parameters(
+        self,
+        handle: ModelHandle,
+        items: list[Any],
+        parameters: Mapping[str, Any],
+        options: CallOptions,
+    ) -> list[Any]:
+        """Return the items of a request with parameters.
+
+        Raises:
+            InvalidInput: the model takes none.
+        """
+        if handle.spec.takes_parameters is None:
+            await self._load(handle, options.timeout)
+        if not handle.spec.takes_parameters:
+            raise refuse(parameters, "the request")
+        return self._view.with_parameters(items, parameters)
 
     async def _stream(self, handle: ModelHandle, item: Any, options: CallOptions) -> AsyncStream:
         self._check(handle, options)

@@ -38,7 +38,8 @@ class Front(Protocol):
 
 def serve(
     hub: ModelHub,
-    fronts: Callable[[Service], Sequence[Front]],
+    service: Service,
+    fronts: Callable[[], Sequence[Front]],
     *,
     say: Callable[[str], None],
     drain_timeout: float | None = None,
@@ -49,6 +50,7 @@ def serve(
 
     Args:
         hub: the models.
+        service: runs their requests.
         fronts: returns the fronts; called in the event loop.
         say: writes a line for the operator.
         drain_timeout: seconds after which the requests in flight end with an error, counted from
@@ -57,12 +59,13 @@ def serve(
     Raises:
         OSError: a front cannot listen.
     """
-    uvloop.run(_serve(hub, fronts, say, drain_timeout))
+    uvloop.run(_serve(hub, service, fronts, say, drain_timeout))
 
 
 async def _serve(
     hub: ModelHub,
-    make_fronts: Callable[[Service], Sequence[Front]],
+    service: Service,
+    make_fronts: Callable[[], Sequence[Front]],
     say: Callable[[str], None],
     drain_timeout: float | None,
 ) -> None:
@@ -77,8 +80,7 @@ async def _serve(
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, begin_stop)
-    service = Service(hub)
-    fronts = make_fronts(service)
+    fronts = make_fronts()
     started: list[Front] = []
     try:
         for front in fronts:

@@ -38,8 +38,13 @@ def url():
     server.server_close()
 
 
-def test_a_function_is_measured_in_a_thread(bench):
-    code, out, err, page = bench("thread_models:double", "--batch-size", "4")
+def test_a_function_is_measured_in_a_thread(bench, tmp_path):
+    sample = tmp_path / "items.json"
+    sample.write_text("[3, 4]")
+    code, out, err, page = bench(
+        *("thread_models:double", "--batch-size", "4"),
+        *("--sample", str(sample), "--p99-limit", "10s"),
+    )
     assert (code, err) == (0, "")
     for what in ("Closed loop", "Open loop", "batch_size=", "worker_num=1", "report.html"):
         assert what in out
@@ -139,12 +144,13 @@ def test_a_web_service_is_measured(bench, url, tmp_path):
         (["process_models:die"], "give sample items with --items"),
         (["@nobody listens"], "needs --items"),
         (["@nobody listens", "--items", "[1]"], "nothing listens at @nobody listens"),
-        (["http://127.0.0.1:1/"], "needs --body FILE or --items"),
+        (["http://127.0.0.1:1/"], "needs --body FILE, --items JSON or --sample"),
         (["http://127.0.0.1:1/", "--items", "[1]"], "Connection refused"),
         (["http://127.0.0.1:port/", "--items", "[1]"], "port"),
         (["http:///path", "--items", "[1]"], "has no host"),
         (["http://127.0.0.1:1/", "--body", "/none"], "/none"),
         (["thread_models:double", "--items", "[]"], "--items must be a JSON list"),
+        (["thread_models:double", "--sample", "/none"], "--sample: /none"),
         (["thread_models:double", "--items-per-request", "0"], "--items-per-request must be"),
         (["thread_models:double", "--timeout", "0"], "--timeout must be"),
         (["thread_models:double", "--p99-limit", "0"], "--p99-limit must be"),

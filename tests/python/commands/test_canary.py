@@ -10,7 +10,6 @@ from service_streamer import ThreadedStreamer, web
 from service_streamer._commands.main import main
 from service_streamer.hub import ModelHub
 
-pytest.importorskip("watchfiles")
 pytest_plugins = ["web_fixtures"]
 
 

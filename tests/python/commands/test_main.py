@@ -47,6 +47,34 @@ def test_the_cpus_of_workers_are_words_or_lists(command, flags, affinity, numa):
     assert (options["affinity"], options.get("numa")) == (affinity, numa)
 
 
+TIMES = {
+    "serve a:b": "max_latency slo worker_hang_timeout drain_timeout",
+    "ray-serve a:b --name a": "target_queue_time placement_timeout",
+    "top @a": "interval",
+    "canary http://a/ a@1 --share 1": "timeout",
+    "bench a:b": "seconds timeout p99_limit max_latency slo",
+    "tune a:b --sample a --slo-p99 1s": "slo_p99 seconds start_timeout",
+    "trace @a": "seconds",
+}
+"""each option that is a time, by a call that has none"""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(command, option) for command, options in TIMES.items() for option in options.split()],
+)
+def test_a_time_has_a_unit_or_is_in_seconds(command, option, capsys):
+    flag = "--" + option.replace("_", "-")
+    for text, seconds in (("50ms", 0.05), ("2s", 2), ("0.05", 0.05)):
+        assert vars(_parser().parse_args([*command.split(), flag, text]))[option] == seconds
+    for text in ("5m", "fast", ""):
+        with pytest.raises(SystemExit):
+            _parser().parse_args([*command.split(), flag, text])
+        assert (
+            f"{flag}: must be a time such as 50ms or 0.05, not {text!r}" in capsys.readouterr().err
+        )
+
+
 WRONG = [
     ([], "required"),
     (["dance"], "invalid choice"),

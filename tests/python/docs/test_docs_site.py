@@ -60,6 +60,29 @@ def test_a_style_that_loads_a_font_is_a_fault(faults):
     assert len(faults("", "@import 'https://example.org/a.css'")) == 1
 
 
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_page_that_looks_wrong_in_a_browser_is_a_fault(tmp_path, monkeypatch):
+    pytest.importorskip("selenium")
+    from browsers import CHROMIUM, DRIVER
+
+    if None in (CHROMIUM, DRIVER):
+        pytest.skip("no chromium and chromium-driver")
+    monkeypatch.syspath_prepend(str(SITE))
+    import looks
+
+    (tmp_path / "good.html").write_text('<body style="background: #000">good')
+    (tmp_path / "bad.html").write_text(
+        '<body style="background: #fff"><div style="width: 9999px">wide</div>'
+        '<img src="none.png"><script>console.error("a complaint")</script>'
+    )
+    with looks.served(tmp_path) as url:
+        found = "\n".join(looks.look(url, ["good.html", "bad.html"], "phone", "dark"))
+    for text in (" pixels wide", "none.png", "the other background", "a complaint"):
+        assert text in found
+    assert "good.html" not in found
+
+
 def signature(*defaults):
     parameters = "".join(
         f'<em class="sig-param"><span class="n"><span class="pre">{name}</span></span>'

@@ -10,7 +10,6 @@ import pytest
 import torch_examples
 from waits import LONG, eventually
 
-pytest.importorskip("watchfiles")
 pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parents[3] / "examples" / "model_hub"

@@ -12,7 +12,6 @@ pytest.importorskip("numpy")
 pytest.importorskip("PIL")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-pytest.importorskip("watchfiles")
 
 import numpy as np
 

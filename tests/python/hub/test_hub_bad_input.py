@@ -13,10 +13,6 @@ from waits import LONG, eventually
 
 from service_streamer.hub import ModelLoadError, ModelSpec, UnknownModel, _models
 
-watchfiles = pytest.importorskip("watchfiles")
-
-from service_streamer.hub._versions import watching  # noqa: E402
-
 
 @pytest.fixture
 def hub(folder, watched):
@@ -214,24 +210,6 @@ with TemporaryDirectory() as root:
 """
     )
     assert done.stdout == "no byte can be written\n[1]\n"
-
-
-def test_a_system_that_reports_no_changes(folder, watched, monkeypatch, caplog):
-    watch = watchfiles.watch
-
-    def without_inotify(*args, **options):
-        if not options["force_polling"]:
-            raise OSError(28, "OS file watch limit reached")
-        return watch(*args, **options)
-
-    monkeypatch.setattr(watchfiles, "watch", without_inotify)
-    monkeypatch.setattr(watching, "ANYWAY", 300)
-    folder.add(1)
-    hub = watched()
-    folder.add(2)
-    eventually(lambda: serves(hub, 2))
-    (record,) = [each for each in caplog.records if "cannot be watched" in each.getMessage()]
-    assert "OS file watch limit reached" in record.error
 
 
 def test_a_clock_that_goes_back(hubs, factories, monkeypatch):

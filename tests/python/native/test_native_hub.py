@@ -9,8 +9,6 @@ from making import drop, made_by
 from native_models import FLOATS
 from waits import LONG, eventually
 
-pytest.importorskip("watchfiles")
-
 from service_streamer.hub import ModelHub, _memory
 
 pytest_plugins = ["native_fixtures"]

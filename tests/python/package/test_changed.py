@@ -25,7 +25,7 @@ def chosen(*files):
         ("cpp/service_streamer/server/clients.cc", {"tests/python/processes"}),
         ("tests/python/support/tune_models.py", {"tune/test_command.py"}),
         ("tests/python/api/test_map.py", {"api/test_map.py"}),
-        ("docs/how-to/flask.md", {"[docs/how-to/flask]"}),
+        ("docs/how-to/flask.md", {"[docs/how-to/flask]", "docs/test_docs_commands.py"}),
         ("README.md", {"[README]"}),
         ("examples/redis/app.py", {"examples/test_examples_redis.py"}),
     ],

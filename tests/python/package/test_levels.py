@@ -182,15 +182,15 @@ ROOMS = {
     ),
     "embeddings": "_base torch onnx extend __init__",
     "metrics": "_base _waiting _statistics extend hub",
-    "server": "_base _streams hub __init__",
+    "server": "_base _streams extend hub __init__",
     "web": "_base _waiting _engine _statistics _processes _redis extend hub __init__ metrics",
+    "otel": "_base _statistics _models extend hub __init__",
     "_commands": (
         "_base _waiting _engine _placement _statistics _streamers _models _processes _redis "
-        "_ray torch onnx _threads hub __init__ server web"
+        "_ray torch onnx _threads hub __init__ server web otel"
     ),
     "__main__": "_commands",
     "build_torch": "_core __init__",
-    "otel": "_base _statistics _models extend hub __init__",
     "service_streamer": "_base _engine managed_model _processes _redis _threads",
 }
 ROOMS = {
@@ -479,7 +479,7 @@ def test_cpp_calls_python_by_one_module():
 # the standard library. They are imported where they are first needed.
 HEAVY = ["asyncio", "gevent", "numpy", "onnxruntime", "torch", "flask", "fastapi", "redis", "rich"]
 HEAVY += ["opentelemetry", "optuna", "prometheus_client", "starlette", "tqdm", "uvicorn"]
-HEAVY += ["httptools", "orjson", "uvloop", "watchfiles"]
+HEAVY += ["httptools", "orjson", "uvloop"]
 HEAVY += ["multiprocessing", "subprocess", "socket", "typing_extensions"]
 
 LOOK_AT_IMPORT = """

@@ -48,7 +48,7 @@ def test_every_record_has_fields():
 
 
 def test_every_logger_is_below_that_of_the_package():
-    assert loggers() == {'"service_streamer"', '"service_streamer.web"'}
+    assert loggers() == {f'"service_streamer{child}"' for child in ("", ".access", ".web")}
 
 
 def test_fields_do_not_collide_with_those_of_logging():

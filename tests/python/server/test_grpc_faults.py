@@ -216,6 +216,9 @@ class Gone:
     def invocation_metadata(self):
         return ()
 
+    def peer(self):
+        return "unix:"
+
     def time_remaining(self):
         return None
 
@@ -234,12 +237,13 @@ def test_a_call_whose_client_has_just_gone_is_cancelled_without_a_word(
 ):
     from service_streamer.server._access import Access
     from service_streamer.server._counts import Counts
-    from service_streamer.server._grpc.calls import handlers
+    from service_streamer.server._grpc.calls import Calls
     from service_streamer.server._grpc.inference import Inference
 
     server = grpc_servers(MODELS)
     methods, kind = Inference(server.service).methods, "inference.GRPCInferenceService"
-    found = handlers(kind, methods, Counts(), Access("open"), lambda: "", asyncio.sleep)
+    calls = Calls(Counts(), Access("open"), lambda: "", asyncio.sleep)
+    found = calls.handlers(kind, methods)
     method = found.service(SimpleNamespace(method=f"/{kind}/{name}", invocation_metadata=()))
     data = request(model).SerializeToString()
 

@@ -34,13 +34,21 @@ def all_messages(descriptors):
         yield from all_messages(each.nested_types)
 
 
+PARTS = {f"inference.Model{each}" for each in (
+    "Config", "DynamicBatching", "Input", "Output", "Statistics")}  # fmt: skip
+"""messages of answers with more fields, which the server never sets"""
+
+
 def test_each_message_has_the_fields_of_the_clients_message():
     ours = messages.service(messages.INFERENCE).file
     theirs = service_pb2.DESCRIPTOR.pool
     compared = list(all_messages(ours.message_types_by_name.values()))
     assert len(compared) > 20
     for each in compared:
-        assert shape(each) == shape(theirs.FindMessageTypeByName(each.full_name)), each.full_name
+        found, wanted = shape(each), shape(theirs.FindMessageTypeByName(each.full_name))
+        if each.full_name in PARTS:
+            wanted = {number: wanted.get(number) for number in found}
+        assert found == wanted, each.full_name
 
 
 def test_each_method_has_the_messages_of_the_clients_method():

@@ -244,6 +244,37 @@ def test_tls_is_for_all_of_it(services, model_folder, certificate):
     asking.close()
 
 
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_the_access_log_is_text_that_tools_read_or_json(serve_hub, asked, style):
+    service, port = serve_hub("--access-log", "--log-format", style)
+    asked(port, "/v1/models/times:predict", {"instances": [2]}).getresponse()
+    line = service.line("times:predict")
+    if style == "text":
+        assert re.match(r'127.0.0.1 - - \[.+\] "POST /v1/models/times:predict HTTP/1.1" 200 ', line)
+    else:
+        told = json.loads(line)
+        assert (told["path"], told["status"]) == ("/v1/models/times:predict", 200)
+        assert told["seconds"] > 0
+
+
+def test_spans_and_introspection_are_options(services, model_folder, asked, tmp_path):
+    pytest.importorskip("opentelemetry.sdk")
+    (tmp_path / "traced_hub.py").write_text(TRACED)
+    options = ("--http", "127.0.0.1:0", "--otel", "--no-introspection")
+    service = Service("serve", "traced_hub:hub", *options, cwd=tmp_path)
+    try:
+        port = served_at(service)
+        for path in ("/openapi.json", "/v2/models/stats", "/v2/models/upper/config"):
+            assert httpx.get(f"http://127.0.0.1:{port}{path}", timeout=LONG).status_code == 404
+        headers = {"Traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+        url = f"http://127.0.0.1:{port}/v1/models/upper:predict"
+        assert httpx.post(url, json={"instances": ["a"]}, headers=headers).status_code == 200
+        assert "ab" * 16 in service.line("predict upper")
+    finally:
+        service.process.kill()
+        service.process.communicate()
+
+
 def test_a_path_is_an_address(services, model_folder, tmp_path):
     folder, path = str(model_folder.root / "models"), str(tmp_path / "http.sock")
     for kill in (True, False):  # the second server finds what the first one has left
@@ -346,6 +377,23 @@ def test_two_servers_do_not_share_a_port(serve_hub, services, model_folder):
     second = services("serve", str(model_folder.root / "models"), "--http", f"127.0.0.1:{port}")
     assert second.wait() == 2
 
+
+TRACED = """
+import sys
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+from service_streamer.hub import ModelHub, ModelSpec
+
+line = lambda span: f"{span.name} {span.context.trace_id:032x}\\n"
+provider = TracerProvider()
+exporter = ConsoleSpanExporter(out=sys.stderr, formatter=line)
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+hub = ModelHub({"upper": ModelSpec(lambda texts: [each.upper() for each in texts], batch_size=8)})
+"""
 
 WRONG = [
     (["{}"], "give --http or --grpc HOST:PORT"),

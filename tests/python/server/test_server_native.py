@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("http_servers")
 pytest.importorskip("torch")
-pytest.importorskip("watchfiles")
 
 import numpy as np
 from http_servers import App

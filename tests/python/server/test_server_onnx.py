@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("http_servers")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-pytest.importorskip("watchfiles")
 
 import onnx_models
 from http_servers import App

@@ -1,6 +1,7 @@
 """The parameters of requests, in every protocol: done, or refused by their names."""
 
 import asyncio
+import functools
 import json
 
 import pytest
@@ -13,13 +14,16 @@ from server_protocols import (
     Failed,
     InBinary,
     InEvents,
+    InGrpcStream,
     InJson,
     InTfServing,
 )
 from thread_models import Gate, double
 from waits import eventually
 
-from service_streamer.hub import ModelSpec
+from service_streamer import ManagedModel
+from service_streamer._base.loadable import Loadable
+from service_streamer.hub import ModelHub, ModelSpec
 
 pytest_plugins = ["grpc_fixtures"]
 
@@ -139,3 +143,226 @@ def test_a_priority_out_of_range_is_named(server_hubs):
     body = json.dumps({"inputs": [told], "parameters": {"priority": 2**40}}).encode()
     answer = app.ask("POST", "/v2/models/double/infer", body)
     assert (answer.status, str(2**40) in answer.json["error"]) == (400, True)
+
+
+# ----------------------------------------------------------- parameters for a model
+
+
+def scale(batch, parameters):
+    return [item * parameters.get("factor", 1) for item in batch]
+
+
+class Scale:
+    def __call__(self, batch, parameters):
+        return scale(batch, parameters)
+
+    def predict(self, batch, *, parameters):
+        return scale(batch, parameters)
+
+
+async def scale_async(batch, parameters):
+    return scale(batch, parameters)
+
+
+def scale_pieces(batch, parameters):
+    yield scale(batch, parameters)
+
+
+async def scale_async_pieces(batch, parameters):
+    yield scale(batch, parameters)
+
+
+class ManagedScale(ManagedModel):
+    def init_model(self, path=None):
+        pass
+
+    def predict(self, batch, parameters):
+        return scale(batch, parameters)
+
+
+@pytest.mark.parametrize("kind", V2)
+@pytest.mark.parametrize(
+    "model",
+    [scale, Scale(), Scale().predict, scale_async, functools.partial(scale)],
+    ids=["function", "object", "method", "async", "partial"],
+)
+def test_parameters_reach_a_model_that_asks_for_them(connect, kind, model):
+    client = connect({"scale": ModelSpec(model, batch_size=8)}, kind)
+    for items in ([3], [1, 2], [*range(65)]):
+        assert client.values("scale", items) == items
+        asked = {"factor": 3, "timeout": 10_000_000, "other": "x", "sequence_id": 0}
+        assert client.values("scale", items, asked) == [3 * each for each in items]
+
+
+@pytest.mark.parametrize("model", [scale_pieces, scale_async_pieces])
+def test_parameters_reach_a_model_that_streams(connect, model):
+    client = connect({"scale": ModelSpec(model, batch_size=8)}, InGrpcStream)
+    for items in ([3], [1, 2]):
+        assert client.values("scale", items, {"factor": 3}) == [3 * each for each in items]
+
+
+def test_parameters_reach_processes_and_models_of_a_folder(tmp_path):
+    """Those of a folder are made by a function when they are loaded, and not known before."""
+    for name, line in (
+        ("function", "test_server_parameters:load_scale"),
+        ("managed", "test_server_parameters:ManagedScale"),
+    ):
+        (tmp_path / name / "1").mkdir(parents=True)
+        toml = f'model = "{line}"\n[options]\nbatch_size = 8\n'
+        (tmp_path / name / "model.toml").write_text(toml)
+    specs = {"forked": ModelSpec(scale, batch_size=8, processes=True, mp_start_method="fork")}
+    ask = InJson.values
+    with ModelHub(specs) as hub, ModelHub.watch(tmp_path, workers=1) as folder:
+        for client, name in (
+            (InJson(hub), "forked"),
+            (InJson(folder), "function"),
+            (InJson(folder), "managed"),
+        ):
+            assert ask(client, name, [1, 2], {"factor": 3}) == [3, 6], name
+            assert ask(client, name, [1, 2]) == [1, 2]
+
+
+def load_scale(folder):
+    return scale
+
+
+def test_a_batch_has_one_set_of_parameters(server_hubs):
+    """Equal numbers of other types are other parameters."""
+    seen = []
+
+    def model(batch, parameters):
+        gate(batch)
+        seen.append((sorted(batch), repr(parameters)))
+        return batch
+
+    gate = Gate()
+    spec = ModelSpec(model, batch_size=8, policy="greedy", key=lambda item: item > 6, weight=int,
+                     max_weight=1000, worker_num=1)  # fmt: skip
+    hub = server_hubs({"model": spec})
+    app = App(hub)
+
+    def ask(value, parameters):
+        told = {"name": "x", "datatype": "INT64", "shape": [1], "data": [value]}
+        body = {"inputs": [told], "parameters": parameters}
+        return asyncio.ensure_future(app.answer("POST", "/v2/models/model/infer", body))
+
+    async def main():
+        asked = [ask(0, {})]
+        await asyncio.to_thread(gate.wait_entered)
+        sets = [{"a": 1}, {"a": 1.0}, {"a": True}, {"a": "1"}, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+        asked += [ask(value, each) for value, each in enumerate([*sets, *sets, {}, None], 1)]
+        stats = hub["model"].stats
+        await asyncio.to_thread(eventually, lambda: stats().queued_requests == 14)
+        gate.open()
+        assert [(await each).status for each in asked] == [200] * 15
+
+    asyncio.run(main())
+    assert sorted(seen[1:]) == sorted(
+        [
+            *(([number], f"{{'a': {text}}}")
+              for number, text in ((1, "1"), (2, "1.0"), (3, "True"), (4, "'1'"))),
+            ([5, 6], "{'a': 1, 'b': 2}"),
+            *(([number], f"{{'a': {text}}}")
+              for number, text in ((7, "1"), (8, "1.0"), (9, "True"), (10, "'1'"))),
+            ([11, 12], seen_text(seen, 11)),
+            ([13, 14], "{}"),
+        ]
+    )  # fmt: skip
+
+
+def seen_text(seen, item):
+    (found,) = {text for batch, text in seen if item in batch}
+    assert found in ("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}")
+    return found
+
+
+def test_a_bad_item_with_parameters_fails_alone(server_hubs):
+    def model(batch, parameters):
+        assert parameters == {"factor": 2}
+        return [10 // item for item in batch]
+
+    hub = server_hubs({"model": ModelSpec(model, batch_size=2, max_latency=9, policy="window")})
+    app = App(hub)
+
+    async def main():
+        told = {"name": "x", "datatype": "INT64", "shape": [1]}
+        bodies = [
+            {"inputs": [{**told, "data": [each]}], "parameters": {"factor": 2}} for each in (5, 0)
+        ]
+        asked = [app.answer("POST", "/v2/models/model/infer", each) for each in bodies]
+        return [each.status for each in await asyncio.gather(*asked)]
+
+    assert asyncio.run(main()) == [200, 500]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"factor": [1]}, "'factor' must be a string, a number or a bool, not [1]"),
+        ({"factor": {}}, "'factor' must be a string, a number or a bool, not {}"),
+        ({"text": "x" * 9000}, "have more than 8192 characters"),
+        ({f"p{number}": number for number in range(4000)}, "have more than 8192 characters"),
+        ({"triton_other": 1}, "'triton_other' of the request"),
+        ({"sequence_id": 7}, "'sequence_id' of the request"),
+        ({"factor": 2, "shared_memory_region": "a"}, "'shared_memory_region' of the request"),
+    ],
+)
+def test_what_is_no_parameter_of_a_model_is_refused(server_hubs, wrong, complaint):
+    client = InJson(server_hubs({"scale": ModelSpec(scale, batch_size=8)}))
+    with pytest.raises(Failed) as caught:
+        client.values("scale", [1], wrong)
+    assert complaint in str(caught.value)
+    assert caught.value.code == 400
+    nothing = dict.fromkeys(("factor", "x"))
+    assert client.values("scale", [1], nothing) == [1]  # null is no parameter
+
+
+def test_equal_items_with_other_parameters_are_not_coalesced(server_hubs):
+    gate = Gate(lambda batch: batch)
+
+    def model(batch, parameters):
+        return scale(gate(batch), parameters)
+
+    spec = ModelSpec(model, batch_size=1, policy="greedy", coalesce=lambda item: int(item))
+    hub = server_hubs({"model": spec})
+    app = App(hub)
+
+    async def main():
+        told = {"name": "x", "datatype": "INT64", "shape": [1], "data": [5]}
+        bodies = [{"inputs": [told], "parameters": {"factor": each}} for each in (1, 2, 2)]
+        path = "/v2/models/model/infer"
+        asked = [asyncio.ensure_future(app.answer("POST", path, each)) for each in bodies]
+        await asyncio.to_thread(eventually, lambda: hub["model"].stats().coalesced == 1)
+        gate.open()
+        return [json.loads((await each).body)["outputs"][0]["data"] for each in asked]
+
+    assert asyncio.run(main()) == [[5], [10], [10]]
+    assert len(gate.batches) == 2
+
+
+def test_options_that_hide_the_items_of_a_batch_are_refused():
+    with pytest.raises(TypeError, match="collate is not for a model that takes parameters"):
+        ModelSpec(scale, batch_size=8, collate="stack")
+
+
+class Part(Loadable):
+    is_loaded = False
+
+    def load(self, workers=1):
+        self.is_loaded = True
+
+    def stop(self, unwanted):
+        pass
+
+
+class WithPart(Scale):
+    def __init__(self):
+        self.part = Part()
+
+
+@pytest.mark.parametrize("model", [WithPart(), WithPart().predict], ids=["object", "method"])
+def test_what_a_model_with_parameters_contains_is_loaded(server_hubs, model):
+    """As that of a model without, such as an `OnnxModel`."""
+    hub = server_hubs({"model": ModelSpec(model, batch_size=8)})
+    assert hub.predict("model", [1]) == [1]
+    assert getattr(model, "__self__", model).part.is_loaded

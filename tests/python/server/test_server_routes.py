@@ -6,7 +6,6 @@ import json
 import pytest
 
 pytest.importorskip("http_servers")
-pytest.importorskip("watchfiles")
 
 from http_servers import App
 from server_models import fails
@@ -139,7 +138,16 @@ def test_metadata_has_the_declared_tensors(app):
         "outputs": [{"name": "mean", "datatype": "FP32", "shape": [-1]}],
     }
     assert app.ask("GET", "/v2/models/sizes").json["inputs"][0]["datatype"] == "BYTES"
-    assert app.ask("GET", "/v2").json["extensions"] == ["binary_tensor_data", "model_repository"]
+    assert app.ask("GET", "/v2").json["extensions"] == [
+        "binary_tensor_data",
+        "model_repository",
+        "model_repository(unload_dependents)",
+        "schedule_policy",
+        "parameters",
+        "generate",
+        "model_configuration",
+        "statistics",
+    ]
 
 
 def test_the_repository_loads_and_unloads(app):

@@ -3,7 +3,6 @@
 import pytest
 
 pytest.importorskip("http_servers")
-pytest.importorskip("watchfiles")
 
 from http_servers import App
 from hub_models import Folder

@@ -13,7 +13,7 @@ from service_streamer.hub import ModelHub
 class GrpcThread:
     """Serves a hub from an event loop of its own."""
 
-    def __init__(self, hub, max_message, access):
+    def __init__(self, hub, max_message, access, introspection=True, **options):
         from uvloop import new_event_loop
 
         from service_streamer.server._access import Access
@@ -21,15 +21,15 @@ class GrpcThread:
         from service_streamer.server._service import Service
 
         self.hub = hub
-        self.service = Service(hub)
+        self.service = Service(hub, introspection)
         self.loop = new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self.run(self._start(GrpcFront, max_message, access or Access("open")))
+        self.run(self._start(GrpcFront, max_message, access or Access("open"), options))
         self.address = self._front.url.removeprefix("grpc://")
 
-    async def _start(self, kind, max_message, access):
-        self._front = kind(self.service, ("127.0.0.1", 0), max_message, access)
+    async def _start(self, kind, max_message, access, options):
+        self._front = kind(self.service, ("127.0.0.1", 0), max_message, access, **options)
         await self._front.start()
 
     def run(self, main):
@@ -58,8 +58,8 @@ def grpc_servers(monkeypatch):
 
     monkeypatch.setattr(front, "GRACE", 0.0)
 
-    def start(models, max_message=1 << 24, access=None):
-        return GrpcThread(ModelHub(models), max_message, access)
+    def start(models, max_message=1 << 24, access=None, **options):
+        return GrpcThread(ModelHub(models), max_message, access, **options)
 
     yield from made_by(start)
 

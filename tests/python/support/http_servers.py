@@ -29,8 +29,8 @@ from service_streamer.server._service import Service
 class App:
     """Asks an application without a server."""
 
-    def __init__(self, hub, access=None):
-        self.service = Service(hub)
+    def __init__(self, hub, access=None, **options):
+        self.service = Service(hub, **options)
         self._application = Application(self.service, access or Access("open"))
 
     async def answer(self, method, path, body=b"", headers=None):

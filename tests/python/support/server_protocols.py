@@ -141,7 +141,7 @@ class InGrpcStream(InGrpc):
 
 
 def set_parameters(owner, parameters):
-    names = {bool: "bool_param", int: "int64_param", str: "string_param"}
+    names = {bool: "bool_param", int: "int64_param", str: "string_param", float: "double_param"}
     for name, value in (parameters or {}).items():
         setattr(owner.parameters[name], names[type(value)], value)
 

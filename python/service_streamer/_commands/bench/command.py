@@ -13,7 +13,9 @@ from ..options import (
     add_model_options,
     add_placement,
     fill_in,
+    in_seconds,
     new_parser,
+    read_sample,
     read_secret,
 )
 from . import report, table
@@ -33,14 +35,14 @@ TARGET is
   model.onnx            the same of an ONNX file
   ADDRESS               the address of a Streamer that runs
   redis://broker:6379   a queue at a Redis broker, with --prefix; or broker:6379
-  http://host/path      a web service; each request POSTs --body, or --items as a JSON list
+  http://host/path      a web service; each request POSTs --body, or sample items as a JSON list
 
 The closed loop has clients that send their next request when they have the answer. In the open loop
 requests are due at random times. Latency counts from when a request was due, so the time that it
 could not be sent is part of it (no coordinated omission).
 
 examples:
-  service-streamer bench app:Sentiment --workers 2 --items '["hello", "good morning"]'
+  service-streamer bench my_model:Sentiment --workers 2 --items '["hello", "good morning"]'
   service-streamer bench /run/sentiment.sock --items '["hello"]' --quick
   service-streamer bench http://127.0.0.1:5000/stream --body request.json
 """
@@ -48,16 +50,19 @@ examples:
 
 def add_to(commands: Any) -> None:
     """Add the parser of the command."""
-    add = new_parser(
+    parser = new_parser(
         commands,
         "bench",
         run,
         help="measure throughput and latency against load",
         description="Measures throughput and latency against load; writes a report as HTML.",
         epilog=_EXAMPLE,
-    ).add_argument
+    )
+    add = parser.add_argument
     add("target", metavar="TARGET", help="what is measured, see below")
-    add("--items", type=json.loads, metavar="JSON", default=None, help="a list of sample items")
+    items = parser.add_mutually_exclusive_group().add_argument
+    items("--items", type=json.loads, metavar="JSON", default=None, help="a list of sample items")
+    items("--sample", default=None, metavar="FILE", help="a file with that list, as for tune")
     add("--items-per-request", type=int, default=1, metavar="N", help="items of one request (1)")
     add(
         *("-o", "--report"),
@@ -67,7 +72,7 @@ def add_to(commands: Any) -> None:
         help="where the report is written (service-streamer-bench.html)",
     )
     add("--quick", action="store_true", default=False, help="fewer loads, about 10 seconds")
-    add("--seconds", type=float, default=None, help="time for all measurements (50)")
+    add("--seconds", type=in_seconds, default=None, help="time for all measurements (50)")
     add("--clients", type=int, nargs="+", default=None, metavar="N", help="of the closed loop")
     add(
         "--shares",
@@ -78,13 +83,13 @@ def add_to(commands: Any) -> None:
         help="rates of the open loop, as shares of the highest throughput of the closed loop",
     )
     add("--repetitions", type=int, default=None, metavar="N", help="of each measurement (3)")
-    add("--timeout", type=float, default=10.0, help="seconds after which a request fails (10)")
+    add("--timeout", type=in_seconds, default=10.0, help="seconds after which a request fails (10)")
     add(
         "--p99-limit",
-        type=float,
+        type=in_seconds,
         default=None,
-        metavar="SECONDS",
-        help="choose a batch_size for which 99 %% of the answers take no longer",
+        metavar="TIME",
+        help="such as 50ms: choose a batch_size for which 99 %% of the answers take no longer",
     )
     add("--prefix", default="", help="name of the queue at the broker")
     add("--secret-file", default=None, metavar="FILE", help="contains the secret of the queue")
@@ -101,6 +106,7 @@ def run(
     target: str,
     *,
     items: Any,
+    sample: str | None,
     items_per_request: int,
     path: str,
     quick: bool,
@@ -118,6 +124,8 @@ def run(
     **options: Any,
 ) -> int:
     """Measure, print tables, and write the report."""
+    if sample is not None:
+        items = read_sample(sample)
     if items is not None and not (isinstance(items, list) and items):
         raise CommandError(f"--items must be a JSON list with at least one item, not {items!r}")
     usual = _QUICK if quick else Plan(_CLIENTS, _SHARES, 3, 50.0)

@@ -106,7 +106,8 @@ class BenchTarget:
             else:
                 return self._use(items)
         raise CommandError(
-            f"give sample items with --items: {self.name} refuses " + ", ".join(refusals)
+            f"give sample items with --items or --sample: {self.name} refuses "
+            + ", ".join(refusals)
         )
 
     @contextlib.contextmanager
@@ -231,11 +232,11 @@ def open_target(place: str, settings: Settings) -> AnyTarget:
 def _open(place: str, settings: Settings) -> AnyTarget:
     if place.startswith(("http://", "https://")):
         if settings.items is None and settings.body is None:
-            raise CommandError("a URL needs --body FILE or --items JSON")
+            raise CommandError("a URL needs --body FILE, --items JSON or --sample FILE")
         return HttpTarget(place, settings)
     is_model = _MODEL.fullmatch(place) is not None or is_onnx(place)
     if not is_model and settings.items is None:
-        raise CommandError(f"{place} needs --items JSON: a list of sample items")
+        raise CommandError(f"{place} needs --items JSON or --sample FILE: a list of sample items")
     if is_model:
         return _open_model(place, settings)
     streamer: BaseStreamer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._base.errors import StreamerError
 from ..._base.messages import missing_package
-from ..options import CommandError, new_parser
+from ..options import CommandError, in_seconds, new_parser
 from .sources import Source, open_source
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_to(commands: Any) -> None:
     add("place", metavar="ADDRESS|BROKER|URL", help="address of a Streamer, a broker, or a page")
     add("--prefix", default="", help="name of the queue at the broker")
     add("--shards", type=int, default=1, metavar="N", help="parts of the queue (1)")
-    add("--interval", type=float, default=1.0, help="seconds between two readings (1)")
+    add("--interval", type=in_seconds, default=1.0, help="seconds between two readings (1)")
     add("--once", action="store_true", default=False, help="print the numbers once and end")
     add("--json", action="store_true", default=False, help="with --once: print them as JSON")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..._base.messages import missing_package
 from ..._placement.machine import cpu_count
-from ..options import CommandError, add_devices, new_parser
+from ..options import CommandError, add_devices, in_seconds, new_parser, read_sample
 from .trial import Job
 
 _MOST_WORKERS = 16  # unless the user wants more: each has a model in memory
@@ -27,7 +27,7 @@ exit codes: 0: settings were found; 1: all trials have failed; 2: wrong argument
 keep the target; 130: interrupted.
 
 example:
-  service-streamer tune app:Sentiment --sample items.json --slo-p99 50ms
+  service-streamer tune my_model:Sentiment --sample items.json --slo-p99 50ms
 """
 
 
@@ -50,7 +50,7 @@ def add_to(commands: Any) -> None:
     add(
         "--slo-p99",
         required=True,
-        type=_duration,
+        type=_target,
         metavar="TIME",
         help="target of the p99, such as 50ms or 0.05",
     )
@@ -61,7 +61,7 @@ def add_to(commands: Any) -> None:
         help="where the options are written (tuned.toml); the plot is beside it",
     )
     add("--trials", type=int, default=40, metavar="N", help="how many settings are tried (40)")
-    add("--seconds", type=float, default=2.0, help="of each load (2)")
+    add("--seconds", type=in_seconds, default=2.0, help="of each load (2)")
     add("--seed", type=int, default=0, help="of the search (0)")
     add("--items-per-request", type=int, default=1, metavar="N", help="items of one request (1)")
     add("--max-batch-size", type=int, default=256, metavar="N", help="largest batch_size (256)")
@@ -74,7 +74,7 @@ def add_to(commands: Any) -> None:
     )
     add("--native", default=None, metavar="FILE", help="the same model as .pt2: it is tried too")
     add("--native-options", type=json.loads, default={}, metavar="JSON", help="of its NativeModel")
-    add("--start-timeout", type=float, default=120.0, help="seconds for a model to load (120)")
+    add("--start-timeout", type=in_seconds, default=120.0, help="seconds for a model to load (120)")
     add("--model-init-args", type=json.loads, metavar="JSON", help="a list for init_model")
     add("--model-init-kwargs", type=json.loads, metavar="JSON", help="an object for init_model")
     add("--warmup", type=json.loads, metavar="JSON", help="a list of items for the warm-up")
@@ -100,7 +100,7 @@ def run(
     **options: Any,
 ) -> int:
     """Search, print the front, and write the options."""
-    _check_sample(sample)
+    read_sample(sample)
     if max_workers is None:
         max_workers = min(2 * cpu_count(), _MOST_WORKERS)
     _check(
@@ -147,17 +147,9 @@ def run(
     return tuning.run()
 
 
-def _duration(text: str) -> float:
-    """Return the seconds that a text such as "50ms", "2s" or "0.05" means."""
-    for unit, scale in (("ms", 1e-3), ("s", 1.0), ("", 1.0)):
-        if text.endswith(unit):
-            try:
-                seconds = scale * float(text.removesuffix(unit))
-            except ValueError:
-                break
-            if 0 < seconds < 3600:
-                return seconds
-            break
+def _target(text: str) -> float:
+    if 0 < (value := in_seconds(text)) < 3600:
+        return value
     raise argparse.ArgumentTypeError(f"must be a time such as 50ms or 0.05, not {text!r}")
 
 
@@ -168,16 +160,3 @@ def _check(**values: Any) -> None:
             option = name.replace("_", "-")
             wanted = "at least 1" if least else "a number above 0"
             raise CommandError(f"--{option} must be {wanted}, not {value}")
-
-
-def _check_sample(path: str) -> None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            items = json.load(file)
-    except OSError as error:
-        raise CommandError(f"--sample: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise CommandError(f"--sample: {path} is not JSON: {error}") from None
-    if not isinstance(items, list) or not items:
-        kind = "an empty list" if items == [] else f"a {type(items).__name__}"
-        raise CommandError(f"--sample: {path} must have a list with at least one item, not {kind}")

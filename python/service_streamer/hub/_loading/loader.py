@@ -58,6 +58,8 @@ class Loader:
         """called when a version is loaded, by a loader thread"""
         self.on_failed: Callable[[Version], None] = _ignore
         """called when a version could not be loaded, before its requests end"""
+        self.after_failure: Callable[[], None] = _nothing
+        """called after that, when the state of the version says so"""
         self.observers: list[Callable[[VersionView, BaseStreamer], None]] = []
         """called with a version and its new streamer; may block"""
         self.tracing: HubTracing | None = None
@@ -287,6 +289,7 @@ class Loader:
         for jobs in (self._jobs, self._drops, self._drains):
             jobs.wait_ended(left())
         self.on_ready = self.on_failed = _ignore  # methods of an object that has this one
+        self.after_failure = _nothing
 
     def _wants(self, version: Version) -> bool:
         """Note that a version is to be loaded. True: the caller has to start that."""
@@ -417,6 +420,7 @@ class Loader:
             self.budget.free(version)
             closed = self.closed
         self._notify()
+        self.after_failure()
         if not closed and not isinstance(error, StreamerClosed):  # as it is at exit
             _log.failed(version, failure)
         for piece in waiting:
@@ -523,4 +527,8 @@ class Loader:
 
 
 def _ignore(version: Version) -> None:
+    pass
+
+
+def _nothing() -> None:
     pass

@@ -138,10 +138,13 @@ class ModelFile:
                 model = NativeModel(folder / self.model, **self.native)
             else:
                 model = target(str(folder))
-            return ThreadedStreamer(model, **self.options)
+            tuned = OptionsFile.of(self.options.get("options")).values
+            model, own = spec.take_parameters(model, {**tuned, **self.options})
+            return ThreadedStreamer(model, **{**self.options, **own})
 
         spec = ModelSpec.factory(make, **rest)
         spec.in_processes = False
+        spec.takes_parameters = None
         if _is_file(self.model):
             spec.declare(*self._signature(folder))
         return spec

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..._base.messages import describe
@@ -36,22 +37,46 @@ class Rollout:
         # Reentrant: the end of a request may end a canary.
         self._deciding = original("_thread", "RLock")()
 
-    def apply(self, found: dict[str, Found]) -> None:
-        """Do what has changed in the folder. One thread at a time calls it."""
+    def apply(self, found: Mapping[str, Found], changed: Collection[str]) -> float | None:
+        """Do what has changed in the folder. One thread at a time calls it.
+
+        Args:
+            found: all models of the folder.
+            changed: the names of those that are new or have changed.
+
+        Returns:
+            The monotonic time at which it should be called again, to try a version again that could
+            not be loaded. None: it need not be.
+        """
         for name in self._models.keys() - found.keys():
             model = self._models.pop(name)
             self._drop(list(model.versions.values()))
-        for name, each in found.items():
+        now = time.monotonic()
+        tried = [
+            name
+            for name, model in self._models.items()
+            if model.trying is not None
+            or any(each.may_try_again for each in model.versions.copy().values())
+        ]
+        for name in dict.fromkeys([*changed, *tried]):
+            each = found[name]
             model = self._models.get(name) or Model(name, pinned=False)
+            errors = list(each.errors)
             try:
-                self._apply(model, each)
+                self._apply(model, each, errors)
             except Exception as error:  # an option is invalid
-                each.errors.append(describe(error))
-            shown = "; ".join(each.errors)
+                errors.append(describe(error))
+            shown = "; ".join(errors)
             if shown and shown != model.error:
                 _log.refused(name, shown)
             model.error = shown
             self._models[name] = model
+        attempts = [
+            each.next_attempt
+            for model in self._models.values()
+            for each in model.versions.copy().values()
+        ]
+        return min((at for at in attempts if at is not None and at > now), default=None)
 
     def reject(self, model: Model) -> Version:
         """Go back to the version that served before. Return it.
@@ -174,6 +199,11 @@ class Rollout:
         self._aspire(model, file)  # it takes over when it is ready, mostly at once
         return canary.version
 
+    def let_serve(self, model: Model, number: int) -> None:
+        """Let a version serve, whatever the policy says, until the model.toml changes."""
+        model.promoted = number
+        self._decide_again(model)
+
     def _retract(self, canary: Canary, why: str) -> None:
         model = canary.version.model
         with self._loader.lock:
@@ -185,7 +215,7 @@ class Rollout:
             canary.alias.version = serving.version  # for the requests that it has not accepted
         self._decide_again(model)
 
-    def _apply(self, model: Model, found: Found) -> None:
+    def _apply(self, model: Model, found: Found, errors: list[str]) -> None:
         if found.file is None:
             return
         if model.file != found.file:
@@ -193,19 +223,20 @@ class Rollout:
             model.file = found.file
             model.promoted = None
         model.folders, model.stamps = found.versions, found.stamps
+        model.changing = found.changing
         model.rejected &= found.versions.keys()
         missing = set(found.file.labels.values()) - found.versions.keys()
-        found.errors += [f"a label names version {number}, which is missing" for number in missing]
+        errors += [f"a label names version {number}, which is missing" for number in missing]
         canary: Canary | None = None if model.serving is None else model.serving.canary
         if canary is not None and canary.version.number not in found.versions:
             self._retract(canary, "its folder is gone")
-        if not found.versions:
-            found.errors.append("it has no version")
+        if not found.versions and not found.changing:  # of a copy that goes on
+            errors.append("it has no version")
         self._aspire(model, found.file)
         try:
             self._follow_file(model, found.file)
         except (UnknownModel, ValueError) as error:
-            found.errors.append(str(error))
+            errors.append(str(error))
 
     def _follow_file(self, model: Model, file: ModelFile) -> None:
         """Begin or end the canary that model.toml asks for. One that has ended begins no more."""
@@ -257,6 +288,7 @@ class Rollout:
                 if version is None:
                     version = model.add(number, spec)
                 version.stamp = model.stamps.get(number)
+                version.changing = number in model.changing
                 version.next_spec, version.made_of = spec, (file, version.stamp)
                 if version.state in (State.UNLOADED, State.FAILED):
                     version.spec = spec

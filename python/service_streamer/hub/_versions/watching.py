@@ -3,104 +3,200 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..._base.messages import missing_package
-from ..._waiting.threads import NativeThread
+from ..._waiting.threads import Condition, NativeThread
 from .. import _log
-from .folder import Found, scan
+from .changes import ITSELF, MOVED_TO, Changes
+from .folder import SETTLED, Found, scan
 
-try:
-    import watchfiles
-except ImportError as _error:
-    raise missing_package(_error, "hub") from _error
+QUIET = 0.1  # s without a change, after which the folder is read
+LONGEST = 0.4  # s from the first change
+LOOK = 10.0  # s between two looks at what no change is reported of
+LOOK_OVER_NETWORK = 5.0  # s
+MOUNTS = Path("/proc/self/mountinfo")
 
-QUIET = 100  # ms without a change, after which the folder is read
-LONGEST = 400  # ms from the first change
-ANYWAY = 5000  # ms; the folder is read without a change too, for network file systems
+# Changes of these come from this machine. Others, such as NFS, do not report those of other ones.
+_OWN = {
+    *("aufs", "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay"),
+    *("ramfs", "reiserfs", "squashfs", "tmpfs", "xfs", "zfs"),
+}
+
+Apply = Callable[[Mapping[str, Found], Collection[str]], float | None]
 
 
 class Watching:
-    """Reads a folder of models whenever it changes.
+    """Reads the folders of models that have changed.
 
-    The system tells the changes of a folder, not of its path. While there is no folder, its parent
-    is watched; a new folder is watched in its turn.
+    The kernel reports the changes of a folder, not of its path. While there is no folder, its
+    parent is watched; a new folder is watched in its turn. The thread sleeps until there is a
+    change, unless something will be different after a time:
+
+    - A version that is being copied is looked at until its files stay the same.
+    - A version that could not be loaded is tried again.
+    - What the kernel does not report is looked at: file systems of other machines, folders beyond
+      the limits of inotify, and models whose code cannot be imported.
 
     Args:
         root: the folder.
-        apply: called with its contents, in the thread of the caller and then in its own thread.
-            Returns False to end.
+        apply: called with all that it has, and the names of the models that have changed, in the
+            thread of the caller and then in its own thread. Returns the monotonic time at which it
+            wants to be called again. None: at the next change.
 
     Raises:
         OSError: the folder cannot be read.
     """
 
-    def __init__(self, root: Path, apply: Callable[[dict[str, Found]], bool]) -> None:
-        self._root = root.absolute()
+    def __init__(self, root: Path, apply: Apply) -> None:
+        self.root = root.absolute()
+        """the folder"""
         self._apply = apply
         self._stopped = False
-        self._place = _place_of(self._root)
-        self._is_new = False  # it may have changed before the system told its changes
-        apply(scan(root))
+        self._changes = Changes()
+        self._failure: OSError | None = None
+        self._found: dict[str, Found] | None = None
+        self._later: dict[str, float] = {}
+        """the models to look at again, and when"""
+        self._next_look: float | None = None
+        """when all of them are looked at"""
+        self._retry_at: float | None = None
+        self._asked: set[Path] = set()
+        """the versions of `look`"""
+        self._applied = Condition()
+        try:
+            self._begin()
+            self._look(None, ())
+        except BaseException:
+            self._changes.close()
+            raise
         self._thread = NativeThread(self._watch, "service-streamer-watch")
         self._thread.start()
 
-    def is_set(self) -> bool:
-        """Return True if watchfiles should end. It calls this while it watches already."""
-        is_new, self._is_new = self._is_new, False
-        return self._stopped or (is_new and not self._read())
+    def wake(self) -> None:
+        """Call `apply` soon, because it may want to be called at another time now."""
+        self._changes.wake()
+
+    def look(self, version: Path) -> None:
+        """Read the folder of a model that has a new version. Block until that is applied."""
+        self._asked.add(version)
+        self._changes.wake()
+        self._applied.wait_for(lambda: self._stopped or version not in self._asked, None)
 
     def stop(self) -> None:
-        """End the thread, and wait for that."""
+        """End the thread soon. Does not block."""
         self._stopped = True
+        self._changes.wake()
+        self._applied.notify()
+
+    def join(self) -> None:
+        """Block until the thread has ended."""
         if not self._thread.is_current():
             self._thread.join()
 
     def _watch(self) -> None:
-        polling = False
-        while not self._stopped:
-            self._place = _place_of(self._root)
+        while True:
+            names, moved = self._wait()
+            if self._stopped:
+                self._changes.close()
+                return
+            asked = self._asked.copy()
+            moved.update(map(str, asked))
             try:
-                self._read_on_changes(polling)
-            except Exception as error:  # such as the limit of inotify
-                if self._place != _place_of(self._root):
-                    continue  # it was removed just now
-                _log.not_watched(self._root, error)
-                if polling:
-                    return
-                polling = True
+                if self._place != _place_of(self.root):
+                    self._begin()
+                    names = None
+                    if self._place.path != self.root:
+                        _log.not_read(self.root, FileNotFoundError("it was removed"))
+                if self._place.path != self.root:
+                    self._next_look = self._time_of_look()
+                else:
+                    if names is not None:
+                        names |= {each.parent.name for each in asked}
+                    self._look(names, moved)
+            except Exception as error:  # the folder cannot be read
+                _log.not_read(self.root, error)
+                self._next_look = time.monotonic() + LOOK
+            self._asked -= asked
+            self._applied.notify()
 
-    def _read_on_changes(self, polling: bool) -> None:
-        """Read the folder until another one is in its place."""
-        self._is_new = True
-        changes = watchfiles.watch(
-            self._place.path,
-            watch_filter=None,
-            debounce=LONGEST,
-            step=QUIET,
-            rust_timeout=ANYWAY,
-            yield_on_timeout=True,
-            stop_event=self,
-            raise_interrupt=False,
-            force_polling=polling or None,
-            recursive=self._place.path == self._root,
-            ignore_permission_denied=True,
-        )
-        for _ in changes:
-            if not self._read():
+    def _begin(self) -> None:
+        """Watch the folder that has the path now, and notice if another one gets it."""
+        while True:
+            self._changes.restart()
+            self._place = _place_of(self.root)
+            self._changes.add(str(self._place.path))
+            for each in (self.root, *self.root.parents):
+                if each.is_symlink():  # which can be replaced
+                    self._changes.add(str(each.parent))
+            for each in self._place.path.resolve().parents:
+                self._changes.add(str(each), ITSELF)
+            if self._place == _place_of(self.root):
                 return
 
-    def _read(self) -> bool:
-        """Read the folder if there is one. Return False if it should be watched anew, or never."""
-        if self._place.path == self._root:
-            try:
-                self._stopped = not self._apply(scan(self._root)) or self._stopped
-            except Exception as error:  # the folder cannot be read
-                _log.not_read(self._root, error)
-        return not self._stopped and self._place == _place_of(self._root)
+    def _look(self, names: Collection[str] | None, moved: Collection[str]) -> None:
+        """Read the folders of some models, or of all, and apply what has changed."""
+        now = time.monotonic()
+        before = self._found or {}
+        found = scan(self.root, self._found, names, moved, self._changes.add)
+        for name in found.keys() | before.keys() if names is None else names:
+            each = found.get(name)
+            self._later.pop(name, None)
+            if each is not None and each.changing:
+                self._later[name] = SETTLED + min(each.changed[number] for number in each.changing)
+            elif each is not None and each.may_heal:
+                self._later[name] = now + LOOK
+        failure = self._changes.failure
+        if failure is not None and self._failure is None:
+            _log.not_watched(self.root, failure, LOOK)
+        if names is None or failure is not self._failure:
+            self._next_look = self._time_of_look()
+        self._failure = failure
+        known = found.keys() if names is None else found.keys() & names
+        changed = [name for name in known if found[name] != before.get(name)]
+        self._retry_at = self._apply(found, changed)
+        self._found = found
+
+    def _time_of_look(self) -> float | None:
+        now = time.monotonic()
+        if self._changes.failure is not None:
+            return now + LOOK
+        return None if reports_changes(self.root.resolve()) else now + LOOK_OVER_NETWORK
+
+    def _wait(self) -> tuple[set[str] | None, set[str]]:
+        """Block until there is something to do.
+
+        Returns:
+            The names of the models to look at, and the paths that were moved to the folder. None
+            means all models.
+        """
+        times = [self._next_look, self._retry_at, *self._later.values()]
+        until = min((each for each in times if each is not None), default=None)
+        more = changes = self._changes.wait(until and until - time.monotonic())
+        begun = time.monotonic()
+        while more and not self._stopped and time.monotonic() - begun < LONGEST:
+            more = self._changes.pause(QUIET)
+            changes += more
+        now = time.monotonic()
+        moved = {f"{each.folder}/{each.name}" for each in changes if each.kind & MOVED_TO}
+        if self._next_look is not None and now >= self._next_look:
+            return None, moved
+        names = {name for name, at in self._later.items() if now >= at}
+        for change in changes:
+            folder = Path(change.folder)
+            if not change.folder:  # some were lost
+                return None, moved
+            if folder == self.root:
+                names.add(change.name)
+            elif self.root in folder.parents:
+                model, *within = folder.relative_to(self.root).parts
+                if within or not change.name.startswith("."):
+                    names.add(model)
+        return names, moved
 
 
 class _Place(NamedTuple):
@@ -119,3 +215,19 @@ def _place_of(path: Path) -> _Place:
             if stat.S_ISDIR(about.st_mode):
                 return _Place(each, (about.st_dev, about.st_ino))
     return _Place(path, None)
+
+
+def reports_changes(root: Path) -> bool:
+    """Return False if other machines may change the folder, or a folder that is mounted in it."""
+    try:
+        lines = MOUNTS.read_text().splitlines()
+    except OSError:
+        return True
+    kinds: dict[Path, str] = {}
+    for line in lines:
+        place, _, kind = line.partition(" - ")
+        path = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), place.split()[4]))
+        kinds[path] = kind.split()[0]  # the last one at a path is on top
+    inside = {kind for path, kind in kinds.items() if root in path.parents}
+    own = next((kinds[each] for each in (root, *root.parents) if each in kinds), "")
+    return inside | {own} <= _OWN

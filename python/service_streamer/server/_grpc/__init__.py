@@ -6,11 +6,12 @@ calls          from bytes to messages, and from exceptions to status codes
 inference      the methods of ``inference.GRPCInferenceService``
 streaming      its method ModelStreamInfer
 health         ``grpc.health.v1.Health``
+reflection     ``grpc.reflection.v1.ServerReflection``, and ``v1alpha``
 conversion     from messages to requests of the `Service`, and back
 messages       the classes of the messages
 =============  ===================================================================================
 
-``messages.binpb`` has the descriptors of ``inference.proto`` and ``health.proto``.
+``messages.binpb`` has the descriptors of the ``.proto`` files.
 """
 
 from __future__ import annotations

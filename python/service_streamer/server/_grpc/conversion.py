@@ -8,7 +8,7 @@ from typing import Any
 from .._call_options import call_options, with_parameters
 from .._errors import InvalidInput
 from .._items import MAX_INPUTS
-from .._parameters import OF_INPUT, OF_OUTPUT, OF_REQUEST, check_parameters
+from .._parameters import OF_INPUT, OF_OUTPUT, OF_REQUEST, check_parameters, for_model
 from .._requests import CallOptions, InferRequest, InferResponse
 from .._tensors import Tensor, check_head, from_bytes, from_json, shown, to_bytes
 from . import messages
@@ -46,6 +46,7 @@ def infer_request(message: Any) -> InferRequest:
         model=message.model_name,
         version=message.model_version,
         id=message.id,
+        parameters=for_model(_given(message)) if message.parameters else {},
         inputs=_inputs(message),
         outputs=[each.name for each in message.outputs] or None,
     )
@@ -67,7 +68,7 @@ def options_of(message: Any, context: Any) -> CallOptions:
         InvalidInput: a value of the metadata or a parameter is invalid.
     """
     given = _given(message)
-    check_parameters(given, OF_REQUEST, "the request")
+    check_parameters(given, OF_REQUEST, "the request", for_model(given) if given else ())
     options = with_parameters(call_options(_headers(context)), given)
     left = context.time_remaining()
     if left is not None and (options.timeout is None or left < options.timeout):

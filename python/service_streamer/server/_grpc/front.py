@@ -12,9 +12,10 @@ from .._access import Access
 from .._counts import Counts
 from .._service import Service
 from . import messages
-from .calls import handlers
+from .calls import Calls
 from .health import Health
 from .inference import Inference
+from .reflection import Reflection
 
 GRACE = 0.3  # s
 PINGS = 5000  # ms between the pings of a client; many keep their connections with one each 10 s
@@ -31,6 +32,7 @@ class GrpcFront:
         body_limit: most bytes of a message. A larger one is refused with RESOURCE_EXHAUSTED.
         access: decides which calls are allowed.
         credentials: of TLS, as gRPC has them. None: there is no TLS.
+        access_log: write a line for each call.
 
     Raises:
         OSError: it cannot listen there.
@@ -43,6 +45,7 @@ class GrpcFront:
         body_limit: int,
         access: Access,
         credentials: Any = None,
+        access_log: bool = False,
     ) -> None:
         address = _free_address(place)
         self._inference = Inference(service)
@@ -63,11 +66,13 @@ class GrpcFront:
             messages.INFERENCE: self._inference.methods,
             messages.HEALTH: Health(service).methods,
         }
+        self._reflection = Reflection([*methods, messages.REFLECTION])
+        reflection = (messages.REFLECTION, messages.OLD_REFLECTION)
+        if service.introspection:
+            methods |= dict.fromkeys(reflection, self._reflection.methods)
+        calls = Calls(counts, access, service.closing, self._left.wait, access_log)
         self._server.add_generic_rpc_handlers(
-            [
-                handlers(name, each, counts, access, service.closing, self._left.wait)
-                for name, each in methods.items()
-            ]
+            [calls.handlers(name, each) for name, each in methods.items()]
         )
         try:
             if credentials is None:
@@ -87,6 +92,7 @@ class GrpcFront:
     async def stop(self) -> None:
         """Refuse new calls, and wait until all requests are answered."""
         self._inference.stop()
+        self._reflection.stop()
         # gRPC ends calls that are on their way with CANCELLED, which no client tries again. So they
         # are held, and get UNAVAILABLE when the client knows that it has to connect elsewhere.
         await asyncio.sleep(GRACE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...hub import UnknownModel
+from .._errors import UnknownService
 from .._service import Service
 from .._tensors import shown
 from . import messages
@@ -29,7 +29,7 @@ class Health:
         elif request.service in ("", messages.INFERENCE):
             serving = self._service.ready()
         else:
-            raise UnknownModel(
+            raise UnknownService(
                 f"unknown service {shown(request.service)}; known are {messages.INFERENCE!r}, "
                 f"{LIVE!r} and the empty name"
             )

@@ -24,9 +24,14 @@ _ServerReady = _response("ServerReady")
 _ServerMetadata = _response("ServerMetadata")
 _ModelReady = _response("ModelReady")
 _ModelMetadata = _response("ModelMetadata")
+_ModelStatistics = _response("ModelStatistics")
+_ModelConfig = _response("ModelConfig")
 _RepositoryIndex = _response("RepositoryIndex")
 _RepositoryModelLoad = _response("RepositoryModelLoad")
 _RepositoryModelUnload = _response("RepositoryModelUnload")
+
+
+_OF_HTTP = ("binary_tensor_data", "generate")
 
 
 class Inference:
@@ -35,7 +40,7 @@ class Inference:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._streams: set[StreamCall] = set()
-        self.methods = {
+        self.methods: dict[str, Any] = {
             "ServerLive": self.server_live,
             "ServerReady": self.server_ready,
             "ServerMetadata": self.server_metadata,
@@ -47,6 +52,9 @@ class Inference:
             "RepositoryModelLoad": self.repository_model_load,
             "RepositoryModelUnload": self.repository_model_unload,
         }
+        if service.introspection:
+            self.methods["ModelStatistics"] = self.model_statistics
+            self.methods["ModelConfig"] = self.model_config
 
     def stop(self) -> None:
         """Take no more requests from calls that stream."""
@@ -64,7 +72,7 @@ class Inference:
     async def server_metadata(self, request: Any, context: Any) -> Any:
         """Tell the name and the version of the server."""
         service = self._service
-        extensions = [each for each in service.extensions if each != "binary_tensor_data"]  # HTTP's
+        extensions = [each for each in service.extensions if each not in _OF_HTTP]
         return _ServerMetadata(name=service.name, version=service.version, extensions=extensions)
 
     async def model_ready(self, request: Any, context: Any) -> Any:
@@ -101,6 +109,16 @@ class Inference:
             await call.run(requests)
         finally:
             self._streams.discard(call)
+
+    async def model_statistics(self, request: Any, context: Any) -> Any:
+        """Tell what has been counted of loaded models."""
+        found = self._service.statistics(request.name, request.version)
+        return _ModelStatistics(model_stats=found)
+
+    async def model_config(self, request: Any, context: Any) -> Any:
+        """Tell the configuration of a model."""
+        found = self._service.configuration(request.name, request.version)
+        return _ModelConfig(config=found)
 
     async def repository_index(self, request: Any, context: Any) -> Any:
         """List the models and their versions."""

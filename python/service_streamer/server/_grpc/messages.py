@@ -6,6 +6,7 @@ same names, and the process may also import the client of Triton or KServe.
 
 from __future__ import annotations
 
+import contextlib
 from importlib import resources
 from typing import Any
 
@@ -13,6 +14,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 INFERENCE = "inference.GRPCInferenceService"
 HEALTH = "grpc.health.v1.Health"
+REFLECTION = "grpc.reflection.v1.ServerReflection"
+OLD_REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
+"""the same with another name"""
 
 
 def _load() -> Any:
@@ -27,8 +31,21 @@ _pool = _load()
 
 
 def service(name: str) -> Any:
-    """Return the descriptor of a service, `INFERENCE` or `HEALTH`."""
-    return _pool.FindServiceByName(name)
+    """Return the descriptor of a service: `INFERENCE`, `HEALTH` or `REFLECTION`."""
+    return _pool.FindServiceByName(REFLECTION if name == OLD_REFLECTION else name)
+
+
+def file(name: str) -> Any:
+    """Return the descriptor of a file. Raises KeyError if there is none of this name."""
+    return _pool.FindFileByName(name)
+
+
+def file_of(symbol: str) -> Any:
+    """Return the file that defines a service, a method, a message or a part of one; or KeyError."""
+    parent, _, name = symbol.rpartition(".")
+    with contextlib.suppress(KeyError):  # the pool finds no methods
+        return _pool.FindServiceByName(parent).methods_by_name[name].containing_service.file
+    return _pool.FindFileContainingSymbol(symbol)
 
 
 def message(name: str) -> Any:

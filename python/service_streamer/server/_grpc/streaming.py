@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from .._errors import NotServing
+from .._requests import usable_id
 from .._service import Service
 from . import messages
 from .calls import parse, sending, tell
@@ -77,7 +78,7 @@ class StreamCall:
             await self._infer(request)
         except Exception as error:
             response = _response_to(request)
-            response.error_message = tell(error, "ModelStreamInfer").message
+            response.error_message = tell(error, "ModelStreamInfer", usable_id(request.id)).message
             await self._unsent.put(response)
         finally:
             self._room.release()

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+from .._interrupt import Interrupt
 from .bodies import Bodies
-from .interrupt import Interrupt
 from .messages import Disconnected, Request, Response
 from .routes import Application
 
@@ -67,6 +67,7 @@ class AsgiApplication:
             path_of(scope),
             headers,
             client=client[0] if client else "",
+            root=scope.get("root_path", "").rstrip("/"),
         )
         try:
             response = await self._application.answer(request, read)

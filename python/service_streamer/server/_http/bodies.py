@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from .._interrupt import Interrupt
 from .._tensors import shown
-from .interrupt import Interrupt
 from .messages import HEADER_LENGTH, Disconnected, Refused
 
 BODY_LIMIT = 64 << 20  # bytes

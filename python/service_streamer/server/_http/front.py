@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from .._access_log import Entry
 from .asgi import CONNECTION, AsgiApplication, Receive, Scope, Send
 from .connection import READ, Connection
 
@@ -28,7 +29,7 @@ class HttpFront:
         application: answers the requests.
         listener: a socket that listens.
         url: where it listens.
-        access_log: log each request.
+        access_log: write a line for each request.
         options: more of uvicorn's, such as ``ssl_certfile`` and ``forwarded_allow_ips``.
     """
 
@@ -41,6 +42,7 @@ class HttpFront:
         **options: Any,
     ) -> None:
         self._application = application
+        self._access_log = access_log
         self._socket = listener
         self.url = url
         self.connections: set[Connection] = set()
@@ -53,7 +55,7 @@ class HttpFront:
             lifespan="off",
             interface="asgi3",
             log_config=None,  # so its log goes where the log of this process goes
-            access_log=access_log,
+            access_log=False,  # it has neither the id of a request nor its time
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=IDLE_TIMEOUT,
@@ -111,8 +113,11 @@ class HttpFront:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection = scope["state"][CONNECTION]
+        entry = Entry.of_scope(scope) if self._access_log else None
 
         async def send_last(message: Any) -> None:
+            if entry is not None:
+                entry.note(message)
             if message["type"] == "http.response.start" and self._stopping:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(connection.frame(scope, message))
@@ -121,6 +126,8 @@ class HttpFront:
             await self._application(scope, receive, send_last)
         finally:
             connection.end()
+            if entry is not None:
+                entry.write()
 
     async def _notify(self) -> None:
         self._listens.set()

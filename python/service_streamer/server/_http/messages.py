@@ -29,6 +29,10 @@ class Request:
     body: bytes | bytearray = b""
     client: str = ""
     """the address; "": unknown"""
+    id: str = ""
+    """that it has; "": none"""
+    root: str = ""
+    """the path below which the application is mounted"""
 
 
 @dataclasses.dataclass(slots=True)

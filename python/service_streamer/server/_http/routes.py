@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
 from .. import _log
 from .._access import CONTROL, FREE, Access
+from .._caller_trace import caller_trace, is_traced
 from .._counts import UNKNOWN, Counts
 from .._errors import NotAllowed
+from .._requests import REQUEST_ID, usable_id
 from .._service import Service
 from .._tensors import shown
 from .large_json import LargeJson
 from .messages import Disconnected, Handler, Refused, Request, Response, error_response
+from .openapi import OpenApi
 from .tf_serving import TfServing
 from .v2 import V2
 
 _PATHS = 1024  # most paths whose handlers are kept
+_ID = REQUEST_ID.encode()
 _LONGEST = 256  # characters of such a path: those that clients make up may have 64 KiB
 
 
@@ -34,6 +38,7 @@ class Application:
         large = LargeJson()
         self._v2 = V2(service, large)
         self._tf_serving = TfServing(service, large)
+        self._openapi = OpenApi(service, access).openapi if service.introspection else None
         self._find = functools.lru_cache(_PATHS)(self._route)
         self.counts = service.counts["http"] = Counts()
 
@@ -50,6 +55,8 @@ class Application:
             Disconnected: by `read`. There is no other exception but asyncio.CancelledError.
         """
         began = self.counts.begin()
+        if (given := request.headers.get(_ID)) is not None:
+            request.id = usable_id(given.decode("latin-1"))
         route, status = UNKNOWN, 499  # as nginx has it: the client has gone
         try:
             path = request.path
@@ -59,7 +66,11 @@ class Application:
             self._access.check(route, _authorization(request), request.client)
             if read is not None and route not in FREE:
                 request.body = await read()
-            response = await handler(request)
+            if is_traced():
+                with caller_trace(_texts(request.headers)):
+                    response = await handler(request)
+            else:
+                response = await handler(request)
             status = response.status
         except Disconnected:
             raise
@@ -67,9 +78,11 @@ class Application:
             response = error_response(error)
             status = response.status
             if status == 500:
-                _log.failed(request.path, error)
+                _log.failed(request.path, error, request.id)
         finally:
             self.counts.end(route, status, began)
+        if request.id:
+            response.headers += ((REQUEST_ID, request.id),)
         return response
 
     def _route(self, path: str) -> tuple[str, Handler]:
@@ -84,12 +97,18 @@ class Application:
                 found = self._tf_serving.find(rest)
             case [""] | ["", ""]:
                 found = self._tf_serving.live
+            case ["", "openapi.json"]:
+                found = self._openapi
             case ["", "v2", *rest]:
                 found = self._v2.find(rest)
         if found is None:
             raise Refused(404, f"unknown path {shown(path)}")
         method = getattr(found, "func", found)  # of a partial
         return method.__name__.lstrip("_"), found
+
+
+def _texts(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode("latin-1"): each.decode("latin-1") for name, each in headers.items()}
 
 
 def _authorization(request: Request) -> str | None:

@@ -73,7 +73,7 @@ class TfServing:
         outputs = await self._service.predict(model, version, instances, options)
         if name == "inputs":
             return json_response({"outputs": _columns(outputs)})
-        return json_response({"predictions": _row_form(outputs)})
+        return json_response({"predictions": row_form(outputs)})
 
     async def _stream(self, model: str, version: str, request: Request) -> Response:
         check_method(request, "POST")
@@ -188,7 +188,7 @@ def _rows(inputs: Any) -> list[Any]:
     return [dict(zip(inputs, row, strict=True)) for row in zip(*inputs.values(), strict=True)]
 
 
-def _row_form(outputs: Any) -> Any:
+def row_form(outputs: Any) -> Any:
     """Return one output per item."""
     if type(outputs) is list:
         return outputs

@@ -18,11 +18,13 @@ from .._parameters import (
     check_parameters,
     check_unload_parameters,
     flag,
+    for_model,
     natural,
 )
-from .._requests import InferRequest, InferResponse
+from .._requests import InferRequest, InferResponse, usable_id
 from .._service import Service
 from .._tensors import Tensor, from_bytes, from_json, shown, to_bytes, to_json
+from .generate import Generate
 from .json_values import dump, is_infinite, parse_object
 from .large_json import INLINE, LargeJson, small
 from .messages import HEADER_LENGTH, Handler, Request, Response, check_method, json_response
@@ -36,6 +38,7 @@ class V2:
     def __init__(self, service: Service, large: LargeJson) -> None:
         self._service = service
         self._large = large
+        self._generate = Generate(service)
 
     def find(self, path: list[str]) -> Handler | None:
         """Return what answers the requests of a path. `path` has the parts after /v2."""
@@ -52,6 +55,8 @@ class V2:
                 return functools.partial(self._load, model)
             case ["repository", "models", model, "unload"]:
                 return functools.partial(self._unload, model)
+            case ["models", "stats"] if self._service.introspection:
+                return functools.partial(self._statistics, "", "")
             case ["models", model, "versions", version, *verb]:
                 pass
             case ["models", model, *verb]:
@@ -65,6 +70,14 @@ class V2:
                 return functools.partial(self._model_ready, model, version)
             case ["infer"]:
                 return functools.partial(self._infer, model, version)
+            case ["generate"]:
+                return functools.partial(self._generate.generate, model, version)
+            case ["generate_stream"]:
+                return functools.partial(self._generate.generate_stream, model, version)
+            case ["stats"] if self._service.introspection:
+                return functools.partial(self._statistics, model, version)
+            case ["config"] if self._service.introspection:
+                return functools.partial(self._configuration, model, version)
         return None
 
     async def _about(self, request: Request) -> Response:
@@ -91,6 +104,14 @@ class V2:
         check_method(request, "GET")
         return json_response(self._service.model_metadata(model, version))
 
+    async def _statistics(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        return json_response({"model_stats": self._service.statistics(model, version)})
+
+    async def _configuration(self, model: str, version: str, request: Request) -> Response:
+        check_method(request, "GET")
+        return json_response(self._service.configuration(model, version))
+
     async def _index(self, request: Request) -> Response:
         check_method(request, "POST")
         asked = _options(request, "ready")
@@ -116,7 +137,8 @@ class V2:
         head, binary = _split(request)
         body = await self._large.infer(head) if len(head) > INLINE else parse_object(head)
         parameters = _object(body, "parameters", "the request")
-        check_parameters(parameters, OF_REQUEST, "the request")
+        custom = for_model(parameters) if parameters else {}
+        check_parameters(parameters, OF_REQUEST, "the request", custom)
         options = with_parameters(call_options(request.headers), parameters)
         wanted = _wanted(body, flag(parameters, "binary_data_output"))
         identity = body.get("id")
@@ -124,7 +146,9 @@ class V2:
             identity = ""
         if type(identity) is not str:
             raise InvalidInput(f"id must be a string, not {shown(identity)}")
-        asked = InferRequest(model, _inputs(body, binary), version, identity)
+        if identity and not request.id:
+            request.id = usable_id(identity)
+        asked = InferRequest(model, _inputs(body, binary), version, identity, custom)
         if wanted.names is not None:
             asked.outputs = list(wanted.names)
         return _response(await self._service.infer(asked, options), wanted)

@@ -1,0 +1,205 @@
+"""A folder of models is read when it changes, and no thread wakes up otherwise."""
+
+import ctypes
+import gc
+import shutil
+import threading
+
+import hub_models
+import pytest
+from waits import eventually
+
+from service_streamer.hub import ModelHub
+from service_streamer.hub._loading import loader
+from service_streamer.hub._versions import changes, watching
+from service_streamer.hub._versions import folder as folders
+from service_streamer.hub._versions.model_file import ModelFile
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """Says after how many seconds a copy is taken for complete."""
+
+    def set_seconds(seconds):
+        for module in (folders, watching):
+            monkeypatch.setattr(module, "SETTLED", seconds)
+
+    return set_seconds
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The timeouts of the thread that watches."""
+    found = []
+    wait = changes.Changes.wait
+
+    def recorded(self, timeout):
+        found.append(timeout)
+        return wait(self, timeout)
+
+    monkeypatch.setattr(changes.Changes, "wait", recorded)
+    return found
+
+
+def model_of(hub):
+    return hub.status()["times"]
+
+
+def test_an_idle_folder_wakes_no_thread(folder, watched, waits, monkeypatch):
+    monkeypatch.setattr(loader, "FIRST_PAUSE", 0.001)
+    folder.add(1)
+    folder.add(2, factor="many")
+    hub = watched()
+    eventually(lambda: waits and waits[-1] is None)
+    assert hub.predict("times", [1]) == [1]
+    (folder.model / "3").mkdir()
+    (folder.model / "3" / "factor").write_text("3")
+    eventually(lambda: model_of(hub).serving == 3)
+    eventually(lambda: waits[-1] is None)
+    assert any(waits)  # as long as the copy was new, and a version had failed a few times
+
+
+def test_a_version_that_failed_is_tried_again_without_a_change(folder, watched, monkeypatch):
+    monkeypatch.setattr(loader, "FIRST_PAUSE", 0.3)
+    folder.add(1)
+    hub = watched()
+    hub.load("times")
+    with monkeypatch.context() as patch:
+        patch.setattr(hub_models, "factor", {}.__getitem__)
+        folder.add(2)
+        eventually(lambda: model_of(hub).versions.get(2, model_of(hub).versions[1]).failures)
+        assert hub.predict("times", [1]) == [1]
+    eventually(lambda: model_of(hub).serving == 2)
+
+
+def test_a_copy_is_not_loaded_before_it_is_complete(folder, watched, settled):
+    settled(3600)
+    folder.add(1)
+    hub = watched()
+    hub.load("times")
+    shutil.copytree(folder.model / "1", folder.model / "3")
+    folder.add(2)  # it was renamed
+    eventually(lambda: model_of(hub).serving == 2)
+    assert model_of(hub).available == (1, 2)
+    settled(0)
+    (folder.model / "3" / "factor").write_text("3")
+    eventually(lambda: model_of(hub).serving == 3)
+    assert hub.predict("times", [1]) == [3]
+
+
+def test_a_copy_that_failed_is_tried_again_when_its_files_stop_changing(
+    folder, watched, settled, monkeypatch
+):
+    monkeypatch.setattr(loader, "FIRST_PAUSE", 3600)
+    settled(3600)
+    folder.configure("load = 'start'")
+    folder.add(1)
+    folder.add(2, factor="")  # half of it
+    hub = watched()
+    eventually(lambda: model_of(hub).versions[2].state == "failed")
+    assert "changing" not in model_of(hub).versions[2].error
+    (folder.model / "2" / "factor").write_text("two")
+    eventually(lambda: "and it is tried again when they stop" in model_of(hub).versions[2].error)
+    assert "when they stop" in model_of(hub).degraded
+    failures = model_of(hub).versions[2].failures
+    settled(0)
+    (folder.model / "2" / "factor").write_text("2")
+    eventually(lambda: model_of(hub).serving == 2)
+    assert (hub.predict("times", [1]), failures) == ([2], model_of(hub).versions[2].failures)
+
+
+def test_only_a_model_that_has_changed_is_read(folder, watched, monkeypatch):
+    read = []
+    real = ModelFile.read.__func__
+    monkeypatch.setattr(
+        ModelFile, "read", classmethod(lambda cls, path: (read.append(path), real(cls, path))[1])
+    )
+    folder.add(1)
+    shutil.copytree(folder.model, folder.root / "models" / "more")
+    hub = watched()
+    assert len(read) == 2
+    folder.add(2)
+    eventually(lambda: model_of(hub).serving == 2)
+    assert read[2:] == [folder.model / "model.toml"]
+
+
+def test_a_link_to_another_folder_is_noticed(folder, tmp_path, request):
+    folder.add(1)
+    shutil.copytree(tmp_path / "models", tmp_path / "later")
+    (tmp_path / "later" / "times" / "1").rename(tmp_path / "later" / "times" / "2")
+    (tmp_path / "current").symlink_to("models")
+    hub = ModelHub.watch(tmp_path / "current")
+    request.addfinalizer(hub.close)
+    assert model_of(hub).available == (1,)
+    (tmp_path / "next").symlink_to("later")
+    (tmp_path / "next").rename(tmp_path / "current")
+    eventually(lambda: model_of(hub).available == (2,))
+
+
+@pytest.mark.parametrize(
+    ("call", "limit"),
+    [("inotify_add_watch", "max_user_watches"), ("inotify_init1", "max_user_instances")],
+)
+def test_beyond_the_limits_of_the_system_the_folder_is_looked_at(
+    folder, watched, waits, monkeypatch, caplog, call, limit
+):
+    class Limited:
+        """The C library of a system that is at its limit."""
+
+        def __getattr__(self, name):
+            return getattr(ctypes.CDLL(None, use_errno=True), name)
+
+    def fails(*arguments):
+        ctypes.set_errno(28)
+        return -1
+
+    setattr(Limited, call, staticmethod(fails))
+    monkeypatch.setattr(changes, "library", Limited)
+    monkeypatch.setattr(watching, "LOOK", 0.05)
+    folder.add(1)
+    hub = watched()
+    folder.add(2)
+    eventually(lambda: model_of(hub).serving == 2)
+    eventually(lambda: len(waits) > 5)
+    (record,) = [each for each in caplog.records if "cannot be watched" in each.getMessage()]
+    assert "No space left on device" in record.error
+    assert limit in record.error
+    assert "it is looked at every 0.05 s" in record.getMessage()
+
+
+def test_a_module_that_is_missing_is_looked_for_again(folder, watched, monkeypatch):
+    monkeypatch.setattr(watching, "LOOK", 0.05)
+    monkeypatch.syspath_prepend(folder.root)
+    folder.configure(model="later_model:multiply")
+    folder.add(1)
+    hub = watched()
+    assert "No module named 'later_model'" in model_of(hub).error
+    (folder.root / "later_model.py").write_text("from hub_models import multiply\n")
+    eventually(lambda: not model_of(hub).error)
+    assert hub.predict("times", [2]) == [2]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "reports"),
+    [
+        ("1 0 8:1 / / rw - ext4 /dev/sda rw", True),
+        ("1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / /srv rw - nfs4 host:/ rw", False),
+        ("1 0 8:1 / / rw - nfs4 host:/ rw\n2 1 0:9 / /srv/my\\040models rw - xfs x rw", True),
+        ("1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / /srv/my\\040models/a rw - fuse.s3fs x rw", False),
+        ("1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / /srv/other rw - nfs x rw", True),
+    ],
+)
+def test_file_systems_of_other_machines_are_looked_at(tmp_path, monkeypatch, mounts, reports):
+    file = tmp_path / "mountinfo"
+    file.write_text(mounts)
+    monkeypatch.setattr(watching, "MOUNTS", file)
+    assert watching.reports_changes(watching.Path("/srv/my models")) is reports
+
+
+def test_the_thread_of_a_forgotten_hub_ends(folder):
+    before = set(threading.enumerate())
+    folder.add(1)
+    hub = ModelHub.watch(folder.root / "models")
+    (thread,) = [each for each in set(threading.enumerate()) - before if "watch" in each.name]
+    del hub
+    eventually(lambda: gc.collect() is not None and not thread.is_alive())
