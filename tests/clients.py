@@ -7,10 +7,12 @@ tests/python/support/foreign_models.py at the addresses HTTP and GRPC, and gets 
 """
 
 import asyncio
+import base64
 import contextlib
 import importlib
 import itertools
 import json
+import struct
 import subprocess
 import sys
 import tempfile
@@ -139,6 +141,51 @@ def mlserver(http: str, grpc: str, files: Path) -> None:
         with contextlib.suppress(urllib.error.HTTPError):
             by_http(request)
             raise AssertionError("base64 was taken for text")
+
+
+def openai(http: str, grpc: str, files: Path) -> None:
+    """The SDK of OpenAI: vectors as floats and in base64, models, errors, and asyncio."""
+    import openai
+
+    client = openai.OpenAI(base_url=f"http://{http}/openai/v1", api_key="none", max_retries=1)
+    create = client.embeddings.create
+    expected = {"ab": [2, 97, 98, 32], "": [0, 32, 32, 32]}
+    for more in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
+        found = create(model="letters", input=[*expected], **more)
+        vectors = [each.embedding for each in found.data]
+        if more.get("encoding_format") == "base64":  # the SDK decodes only what it asks for itself
+            raw = [base64.b64decode(each) for each in vectors]
+            vectors = [[*struct.unpack(f"<{len(each) // 4}f", each)] for each in raw]
+        assert vectors == list(expected.values()), (more, vectors)
+        assert (found.model, found.usage.prompt_tokens, found.usage.total_tokens) == (
+            *("letters", 2, 2),
+        )
+    (cut,) = create(model="letters", input="ab", dimensions=1 + 1).data
+    assert abs(sum(each * each for each in cut.embedding) - 1) < 1e-6
+    assert [each.id for each in client.models.list()] == ["letters"]
+    for text, status in (([], 400), ([1, 2], 400), ("full", 429), ("broken", 500)):
+        try:
+            raise AssertionError(create(model="letters", input=text))
+        except openai.APIStatusError as error:
+            found = error.status_code, bool(error.body["message"])
+        assert found == (status, True), text
+    with contextlib.suppress(openai.NotFoundError):
+        create(model="other", input="ab")
+        raise AssertionError("another model answered")
+    asyncio.run(_openai(http, list(expected.values())))
+    body = json.dumps({"query": "red cat", "documents": ["dog", "cat"], "top_n": 1}).encode()
+    request = urllib.request.Request(f"http://{http}/openai/v1/rerank", body)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert json.load(answer)["results"] == [{"index": 1, "relevance_score": 1.0}]
+
+
+async def _openai(http: str, expected: list[list[int]]) -> None:
+    import openai
+
+    async with openai.AsyncOpenAI(base_url=f"http://{http}/openai/v1", api_key="none") as client:
+        calls = [client.embeddings.create(model="letters", input=["ab", ""]) for _ in range(32)]
+        for found in await asyncio.gather(*calls):
+            assert [each.embedding for each in found.data] == expected
 
 
 def openapi(http: str, grpc: str, files: Path) -> None:

@@ -88,6 +88,18 @@ with ThreadedStreamer(lambda texts: [text.upper() for text in texts], batch_size
     subprocess.run([sys.executable, "-c", program], check=True, timeout=LONG)
 
 
+def embeddings() -> None:
+    from service_streamer.embeddings import Embedder, create_app
+
+    class Model:
+        def encode(self, texts):
+            return [[len(text), 1.0] for text in texts]
+
+    with Embedder(Model()) as embedder:
+        assert embedder.embed(["a", "ab"]).tolist() == [[1, 1], [2, 1]]
+        assert asyncio.run(asked(create_app(embedder), "/v1/models")) == 200
+
+
 def hub() -> None:
     from service_streamer.hub import ModelHub
 
@@ -235,6 +247,7 @@ def missing() -> None:
     entrances = {
         "redis": lambda: RedisStreamer("localhost"),
         "ray": lambda: RayStreamer(upper, 8),
+        "embeddings": lambda: importlib.import_module("service_streamer.embeddings"),
         "web": lambda: importlib.import_module("service_streamer.web").create_app(streamer),
         "server": lambda: importlib.import_module("service_streamer.server"),
         "metrics": lambda: importlib.import_module("service_streamer.metrics"),

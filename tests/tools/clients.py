@@ -24,6 +24,7 @@ ENVIRONMENTS = BUILD / "environments"
 CLIENTS = {
     "kserve": ["kserve==0.21.0"],
     "mlserver": ["mlserver==1.7.1"],
+    "openai": ["openai==3.57.0", "numpy"],
     "openapi": ["openapi-spec-validator==0.9.0", "schemathesis==4.32.5"],
     "protos": ["grpcio-tools==1.85.1"],
     "reflection": ["grpcio-reflection==1.85.1"],
@@ -98,18 +99,50 @@ def serving(python: Path) -> Iterator[list[str]]:
     assert "Traceback" not in log.read_text(), log.read_text()
 
 
+@contextlib.contextmanager
+def serving_embeddings(python: Path) -> Iterator[str]:
+    """Serve the application of foreign_embeddings.py. Gives its address."""
+    log = BUILD / "embeddings.log"
+    command = [python, "-m", "uvicorn", "--factory", "foreign_embeddings:make", "--port", "0"]
+    command.append("--no-access-log")
+    with log.open("w") as file:
+        server = subprocess.Popen(command, cwd=SUPPORT, env=alone(), stderr=file)
+    try:
+
+        def addresses() -> list[str]:
+            assert server.poll() is None, log.read_text()
+            return re.findall(r"running on http://(\S+)", log.read_text())
+
+        eventually(addresses)
+        yield addresses()[0]
+    finally:
+        server.terminate()
+        server.wait(LONG)
+
+
 def main() -> None:
     """Ends with code 1 if any has failed."""
     chosen = sys.argv[1:] or CLIENTS
     files = download()
     shutil.rmtree(ENVIRONMENTS, ignore_errors=True)
     wheel = make_wheel(BUILD / "wheel")
-    python = make_environment(ENVIRONMENTS / "server", f"{wheel}[grpc]")
+    python = make_environment(ENVIRONMENTS / "server", f"{wheel}[embeddings,grpc]")
     program = ROOT / "tests" / "clients.py"
-    with serving(python) as addresses, concurrent.futures.ThreadPoolExecutor() as pool:
+    with (
+        serving(python) as (http, grpc),
+        serving_embeddings(python) as embeddings,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
         jobs = [
             pool.submit(
-                run_alone, ENVIRONMENTS / name, CLIENTS[name], program, name, *addresses, files
+                run_alone,
+                ENVIRONMENTS / name,
+                CLIENTS[name],
+                program,
+                name,
+                embeddings if name == "openai" else http,
+                grpc,
+                files,
             )
             for name in chosen
         ]

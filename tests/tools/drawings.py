@@ -270,7 +270,7 @@ def threads() -> Drawing:
 FLOORS = [
     ("app", "commands", "_commands"),
     ("app", "the live page", "web"),
-    ("app", "servers and monitors", "server · metrics · otel"),
+    ("app", "servers and monitors", "server · embeddings · metrics · otel"),
     ("app", "many models", "hub"),
     ("app", "the wall", "extend"),
     ("model", "streamers of others", "_pipeline · _redis · _ray"),

@@ -22,7 +22,7 @@ from torch_examples import marks as torch_marks
 from service_streamer import RedisWorker
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("extend", "hub", "metrics", "onnx", "otel", "server", "torch", "web")
+PACKAGES = ("embeddings", "extend", "hub", "metrics", "onnx", "otel", "server", "torch", "web")
 REFERENCE = re.compile(r"<!-- reference: (\w+) ([\w. ]+) -->")
 
 

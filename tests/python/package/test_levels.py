@@ -180,6 +180,7 @@ ROOMS = {
         "_core _base _engine _streams _statistics _streamers managed_model _models _processes "
         "_redis _ray _from_core _threads _pipeline"
     ),
+    "embeddings": "_base torch onnx extend __init__",
     "metrics": "_base _waiting _statistics extend hub",
     "server": "_base _streams extend hub __init__",
     "web": "_base _waiting _engine _statistics _processes _redis extend hub __init__ metrics",
