@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from extras import ROOT, SUPPORT, alone, make_environment, make_wheel
+from extras import ROOT, SUPPORT, alone, make_environment, make_wheel, report, run_alone
 from waits import LONG, eventually
 
 BUILD = ROOT / "build" / "clients"
@@ -120,14 +120,6 @@ def serving_embeddings(python: Path) -> Iterator[str]:
         server.wait(LONG)
 
 
-def attempt(name: str, *arguments: object) -> str:
-    """Install and run a client. Returns what went wrong."""
-    python = make_environment(ENVIRONMENTS / name, *CLIENTS[name])
-    program = [python, ROOT / "tests" / "clients.py", name, *arguments]
-    done = subprocess.run(program, env=alone(), capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
-
-
 def main() -> None:
     """Ends with code 1 if any has failed."""
     chosen = sys.argv[1:] or CLIENTS
@@ -135,21 +127,26 @@ def main() -> None:
     shutil.rmtree(ENVIRONMENTS, ignore_errors=True)
     wheel = make_wheel(BUILD / "wheel")
     python = make_environment(ENVIRONMENTS / "server", f"{wheel}[embeddings,grpc]")
-    failed = False
+    program = ROOT / "tests" / "clients.py"
     with (
         serving(python) as (http, grpc),
         serving_embeddings(python) as embeddings,
         concurrent.futures.ThreadPoolExecutor() as pool,
     ):
-        jobs = {
-            name: pool.submit(attempt, name, embeddings if name == "openai" else http, grpc, files)
+        jobs = [
+            pool.submit(
+                run_alone,
+                ENVIRONMENTS / name,
+                CLIENTS[name],
+                program,
+                name,
+                embeddings if name == "openai" else http,
+                grpc,
+                files,
+            )
             for name in chosen
-        }
-        for name, job in jobs.items():
-            text = job.result()
-            print(f"{name}: {'FAILED' if text else 'understood'}\n{text}", end="", flush=True)
-            failed = failed or bool(text)
-    sys.exit(failed)
+        ]
+        report(zip(chosen, [job.result for job in jobs], strict=True))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "python" / "support"
@@ -35,10 +37,10 @@ page_snippets.run_here(Path({page!r}), Path({folder!r}), (), {{}})
 """
 
 
-def pip(*arguments: object, python: object = sys.executable) -> None:
+def pip(*arguments: object, python: object = sys.executable, **options: Any) -> None:
     """Run pip as a user would: with the newest versions, and not those of constraints.txt."""
     command = [sys.executable, "-m", "pip", "--python", python, *arguments, "-qq"]
-    subprocess.run([str(each) for each in command], check=True, cwd=ROOT)
+    subprocess.run([str(each) for each in command], check=True, cwd=ROOT, **options)
 
 
 def make_wheel(folder: Path) -> Path:
@@ -49,17 +51,37 @@ def make_wheel(folder: Path) -> Path:
     return wheel
 
 
-def make_environment(place: Path, *wanted: object) -> Path:
+def alone(path: str = "") -> dict[str, str]:
+    """The variables of an environment that has nothing from elsewhere, but for one folder."""
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def make_environment(place: Path, *wanted: object, path: str = "") -> Path:
     """Make an environment that has what is wanted. Returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
     python = place / "bin" / "python"
-    pip("install", *wanted, python=python)
+    pip("install", *wanted, python=python, env=alone(path))
     return python
 
 
-def alone() -> dict[str, str]:
-    """The variables of an environment that has nothing from elsewhere."""
-    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+def run_alone(place: Path, wanted: list[object], *program: object, path: str = "") -> str:
+    """Run a program in an environment that has what is wanted. Returns what went wrong."""
+    try:
+        command = [make_environment(place, *wanted, path=path), *program]
+    except subprocess.CalledProcessError as error:  # pip has printed why
+        return f"{error}\n"
+    done = subprocess.run(command, env=alone(path), capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def report(attempts: Iterable[tuple[str, Callable[[], str]]]) -> NoReturn:
+    """Print what each attempt returns: what went wrong. Ends with code 1 if any has failed."""
+    failed = False
+    for name, attempt in attempts:
+        text = attempt()
+        print(f"{name}: {'FAILED' if text else 'works by itself'}\n{text}", end="", flush=True)
+        failed = failed or bool(text)
+    sys.exit(failed)
 
 
 def pages() -> dict[str, Path]:
@@ -77,15 +99,13 @@ def attempt(name: str, wheel: Path, page: Path | None) -> str:
     wanted = USES[name] if page is None else installed_by(page.read_text())
     wanted = [each for each in wanted if not each.startswith(TOO_LARGE)]
     with tempfile.TemporaryDirectory() as place:
-        python = make_environment(Path(place), wheel, *wanted)
         folder = Path(place, "page")
         folder.mkdir()
-        program = [ROOT / "tests" / "extras.py", name.split()[0]]
+        program: list[object] = [ROOT / "tests" / "extras.py", name.split()[0]]
         if page is not None:
             path = [str(TOOLS), str(SUPPORT)]
             program = ["-c", RUN_PAGE.format(path=path, folder=str(folder), page=str(page))]
-        done = subprocess.run([python, *program], env=alone(), capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+        return run_alone(Path(place), [wheel, *wanted], *program)
 
 
 def main() -> None:
@@ -94,17 +114,8 @@ def main() -> None:
     pip("install", "--target", TOOLS, "sybil", "pyyaml", "packaging", "tomli")
     cases: dict[str, Path | None] = {**dict.fromkeys(USES), **pages()}
     chosen = sys.argv[1:] or cases
-    failed = False
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {name: pool.submit(attempt, name, wheel, cases[name]) for name in chosen}
-        for name, job in jobs.items():
-            try:
-                text = job.result()
-            except subprocess.CalledProcessError as error:  # pip has printed why
-                text = f"{error}\n"
-            print(f"{name}: {'FAILED' if text else 'works by itself'}\n{text}", end="", flush=True)
-            failed = failed or bool(text)
-    sys.exit(failed)
+        report([(name, pool.submit(attempt, name, wheel, cases[name]).result) for name in chosen])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ python tests/tools/hub_page.py [FILE] [--dark] [--size 1280x700]
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import tempfile
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from live_page import ROOT, Browser, Server, eventually, shrink
+from live_page import parser_of, picture_of
 
 from service_streamer import web
 from service_streamer.hub import ModelHub, ModelLoadError
@@ -61,13 +60,7 @@ def call(hub: ModelHub, name: str, stop: threading.Event) -> None:
 
 def main() -> None:
     """Run the hub, the load and the browser."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=ROOT / "docs/images/hub-page.png")
-    parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--size", default="1280x700")
-    options = parser.parse_args()
-    width, height = map(int, options.size.split("x"))
-
+    options = parser_of("hub-page.png", "1280x700", __doc__).parse_args()
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         fill(Path(folder))
@@ -77,24 +70,17 @@ def main() -> None:
             callers = [threading.Thread(target=call, args=(hub, each, stop)) for each in CALLERS]
             for caller in callers:
                 caller.start()
-            server = Server(web.create_app({"models": hub}, control=lambda request: True))
-            browser = Browser((width, height), "dark" if options.dark else "light")
             try:
-                browser.open(server.url)
-                eventually(lambda: browser.texts("#connection") == ["Live"])
-                with contextlib.suppress(ModelLoadError):
-                    hub.load("summary")
-                browser.wait_for(".changes li", "summary@1 cannot be loaded")
-                stop.wait(5)
-                browser.picture(options.file)
-                print(browser.errors())
+                app = web.create_app({"models": hub}, control=lambda request: True)
+                with picture_of(app, options) as browser:
+                    with contextlib.suppress(ModelLoadError):
+                        hub.load("summary")
+                    browser.wait_for(".changes li", "summary@1 cannot be loaded")
+                    stop.wait(5)
             finally:
                 stop.set()
-                browser.close()
-                server.close()
                 for caller in callers:
                     caller.join()
-    shrink(options.file)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,40 +47,56 @@ def call(streamer: Streamer, stop: threading.Event, load: list[float]) -> None:
         stop.wait(random.expovariate(load[0]))
 
 
+def parser_of(name: str, size: str, about: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a program that takes a picture of docs/images."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("file", nargs="?", type=Path, default=ROOT / "docs/images" / name)
+    parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--size", default=size)
+    return parser
+
+
+@contextlib.contextmanager
+def picture_of(app: Any, options: argparse.Namespace) -> Iterator[Browser]:
+    """Show the page of an application in a browser. In the end, take its picture."""
+    width, height = map(int, options.size.split("x"))
+    server = Server(app)
+    browser = Browser((width, height), "dark" if options.dark else "light")
+    try:
+        browser.open(server.url)
+        eventually(lambda: browser.texts("#connection") == ["Live"])
+        yield browser
+        browser.picture(options.file)
+        print(browser.errors())
+    finally:
+        browser.close()
+        server.close()
+    shrink(options.file)
+
+
 def main() -> None:
     """Run the model, the load and the browser."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=ROOT / "docs/images/live-page.png")
+    parser = parser_of("live-page.png", "1440x1000", __doc__)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=90)
-    parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--size", default="1440x1000")
     options = parser.parse_args()
-    width, height = map(int, options.size.split("x"))
 
     stop, load = threading.Event(), [4.0]
     count = options.workers
     with Streamer(model, 32, worker_num=count, mp_start_method="fork") as streamer:
-        server = Server(web.create_app({"sentiment": streamer}, control="token"))
+        app = web.create_app({"sentiment": streamer}, control="token")
         for _ in range(CALLERS * count):
             threading.Thread(target=call, args=(streamer, stop, load), daemon=True).start()
-        browser = Browser((width, height), "dark" if options.dark else "light")
         try:
-            browser.open(server.url)
-            for rate, settings in ((12.0, {}), (12.0, {"batch_size": 16}), (25.0, {})):
+            with picture_of(app, options):
+                for rate, settings in ((12.0, {}), (12.0, {"batch_size": 16}), (25.0, {})):
+                    stop.wait(options.seconds / 4)
+                    load[0] = rate
+                    if settings:
+                        streamer.configure(**settings)
                 stop.wait(options.seconds / 4)
-                load[0] = rate
-                if settings:
-                    streamer.configure(**settings)
-            stop.wait(options.seconds / 4)
-            eventually(lambda: browser.texts("#connection") == ["Live"])
-            browser.picture(options.file)
-            print(browser.errors())
         finally:
             stop.set()
-            browser.close()
-            server.close()
-    shrink(options.file)
 
 
 def shrink(file: Path) -> None:

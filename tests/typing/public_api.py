@@ -5,11 +5,9 @@ Each `type: ignore` claims that mypy refuses the line: an unused one is an error
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from torch.export import ExportedProgram
@@ -99,13 +97,6 @@ async def pipelines(streamer: RedisStreamer) -> None:
         print(outputs, future, awaited, lazy, each, of_stages, pipeline.explain())
 
 
-def any_callable_on_lists(
-    sequence: Callable[[list[str]], Sequence[float]], mapping: Mapping[str, Any]
-) -> None:
-    ThreadedStreamer(sequence, batch_size=8)
-    ThreadedStreamer(**mapping)
-
-
 def life_cycle() -> None:
     with ThreadedStreamer(lengths, batch_size=8) as streamer:
         streamer.wait_ready(timeout=5)
@@ -138,19 +129,6 @@ def futures(streamer: ThreadedStreamer) -> None:
         print(future.result())
     cancelled: bool = first.cancel() or first.cancelled() or first.running()
     print(cancelled)
-
-
-async def coroutines(streamer: ThreadedStreamer) -> None:
-    outputs: list[int] = await streamer.apredict(["a"], timeout=1, priority=2)
-    print([piece async for piece in streamer.astream("a", buffer=8)], list(streamer.stream("a")))
-    awaited: list[int] = await streamer.submit(["a"])
-    wrapped: asyncio.Future[Any] = asyncio.wrap_future(streamer.submit(["a"]))
-    print(outputs, awaited, await wrapped)
-
-
-def offline(streamer: ThreadedStreamer, texts: Iterator[str]) -> None:
-    for length in streamer.map(texts, chunk_size=32, progress=True):
-        print(length)
 
 
 def numbers(streamer: ThreadedStreamer) -> None:
@@ -224,12 +202,6 @@ def workers_at_run_time(streamer: Streamer) -> None:
     workers: tuple[WorkerStats, ...] = streamer.stats().worker_processes
     where: list[str | None] = [worker.device for worker in workers]
     print(where, workers[0].transport_time.mean)
-
-
-def clients() -> None:
-    with Streamer.connect("@lengths", worker_timeout=5, output="batch") as client:
-        outputs: list[int] = client.predict(["a"])
-        print(outputs, client.address)
 
 
 def old_modules(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import logging
 import time
@@ -31,25 +32,23 @@ STRIPES = 64
 _logger = logging.getLogger("service_streamer")
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class SharedItem:
     """An item that is queued or running for one or more callers, or was answered by the cache.
 
     Its request has no deadline and no caller of its own. It ends when the last caller leaves.
     """
 
-    __slots__ = ("future", "generation", "key", "output", "priority", "wanted")
-
-    def __init__(self, key: Hashable | None, priority: int, future: Any, output: Any = None):
-        self.key = key
-        """None: no other item is equal to it"""
-        self.priority = priority
-        self.future = future
-        """None: the cache had its output"""
-        self.output = output
-        self.wanted = 1
-        """the number of its callers; guarded by the lock of its stripe"""
-        self.generation: int | None = None
-        """of the cache when it began; None: its output is not kept"""
+    key: Hashable | None
+    """None: no other item is equal to it"""
+    priority: int
+    future: Any
+    """None: the cache had its output"""
+    output: Any = None
+    wanted: int = 1
+    """the number of its callers; guarded by the lock of its stripe"""
+    generation: int | None = None
+    """of the cache when it began; None: its output is not kept"""
 
     @property
     def may_be_dropped(self) -> bool:
@@ -385,15 +384,13 @@ def _interrupted() -> WorkerLost:
     return WorkerLost("the thread that handled an item was interrupted; send the request again")
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Part:
     """One item of a request."""
 
-    __slots__ = ("item", "key", "request")
-
-    def __init__(self, key: Hashable | None, item: Any, request: _Request) -> None:
-        self.key = key
-        self.item = item
-        self.request = request
+    key: Hashable | None
+    item: Any
+    request: _Request
 
 
 class _Request:

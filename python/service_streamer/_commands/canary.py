@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .logs import say
 from .options import CommandError, in_seconds, new_parser
+from .page import SCHEMES, Page
 
-_TIMEOUT = 5.0  # s for an answer of the page
 _PAUSE = 0.2  # s between two looks at the load
 _PATIENCE = 5.0  # s in which no answer of the page has to know of the load
 
@@ -63,13 +61,13 @@ def run(
     **what: Any,
 ) -> int:
     """Change the canary, and wait until a new one gets requests."""
-    page = _Page(place, hub, _token(token_file))
+    page = _HubPage(place, hub, _token(token_file))
     name, _, version = model.partition("@")
     if "share" not in what:
         if version or len(what) > 1:
             raise CommandError("--promote and --end take the name of the model, and no more")
         page.change({"promote" if "promote" in what else "end": name})
-        say(f"done: {page.shown(name)}")
+        say(f"done: {name}@{page.now()[1][name]['serving']} serves")
         return 0
     if not version.isdecimal():
         raise CommandError(f"the model must have a version, such as {name}@4, not {model!r}")
@@ -77,16 +75,18 @@ def run(
         raise CommandError(f"--timeout must be positive, not {timeout:g}")
     number = int(version)
     model = f"{name}@{number}"  # as the events have it
-    seen = {event["id"] for event in page.events()}
+    seen = page.now()[0]
     page.change({"canary": {"model": name, "version": number, **what}})
     say(f"{model} is being loaded")
     begun = known_at = time.monotonic()
     while (now := time.monotonic()) - begun < timeout:
-        texts, is_loading = page.progress(name, number, seen)
+        events, models = page.now()
+        texts = [text for each, text in events.items() if each not in seen]
+        loading = models.get(name, {}).get("versions", {}).get(str(number), {})
         if found := [text for text in texts if text.startswith(f"canary {model} ")]:
             say(found[0])
             return 0 if " gets " in found[0] else 1
-        if is_loading or f"load {model} as a canary" in texts:
+        if loading.get("state") == "loading" or f"load {model} as a canary" in texts:
             known_at = now
         elif now - known_at > _PATIENCE:
             raise CommandError(
@@ -107,21 +107,17 @@ def _token(file: str | None) -> str | None:
     return lines[0].strip() if lines else ""
 
 
-class _Page:
-    """A page of `service_streamer.web`. The methods raise CommandError."""
+class _HubPage(Page):
+    """The page, and which hub on it is meant. The methods raise CommandError."""
 
     def __init__(self, place: str, hub: str | None, token: str | None) -> None:
-        if not place.startswith(("http://", "https://")):
+        if not place.startswith(SCHEMES):
             raise CommandError(
                 f"the page must be a URL such as http://127.0.0.1:9000/, not {place!r}"
             )
-        self._url = place.rstrip("/")
+        super().__init__(place)
         self._token = token
-        try:
-            streamers = self._stats()["streamers"].items()
-            hubs = [name for name, each in streamers if each["models"] is not None]
-        except (LookupError, TypeError, AttributeError):
-            raise CommandError(f"{place} is no page of service_streamer.web") from None
+        hubs = [*self.stats()[1]]
         wanted = hubs if hub is None else [hub]
         if len(wanted) != 1 or wanted[0] not in hubs:
             which = f"not {hub!r}" if hub is not None else "give the name of one"
@@ -134,44 +130,11 @@ class _Page:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         path = f"/control/{urllib.parse.quote(self._hub, safe='')}"
-        self._ask(path, json.dumps(wanted).encode(), headers)
+        self.ask(path, json.dumps(wanted).encode(), **headers)
 
-    def events(self) -> list[dict[str, Any]]:
-        """Return the last changes."""
-        return [each for each in self._stats()["events"] if each["streamer"] == self._hub]
-
-    def progress(self, model: str, number: int, seen: set[str]) -> tuple[list[str], bool]:
-        """Return the texts of the events that are not in `seen`; and True if a version loads."""
-        stats = self._stats()
-        events = [each for each in stats["events"] if each["streamer"] == self._hub]
-        models = (stats["streamers"].get(self._hub) or {}).get("models") or {}
-        version = models.get(model, {}).get("versions", {}).get(str(number), {})
-        texts = [each["text"] for each in events if each["id"] not in seen]
-        return texts, version.get("state") == "loading"
-
-    def shown(self, model: str) -> str:
-        """Return what serves now."""
-        serving = self._stats()["streamers"][self._hub]["models"][model]["serving"]
-        return f"{model}@{serving} serves"
-
-    def _stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("/stats", None, {})
-        return found
-
-    def _ask(self, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
-        url = self._url + path
-        try:
-            request = urllib.request.Request(url, body, headers)
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            try:
-                why = json.load(error)["error"]
-            except (ValueError, LookupError, TypeError):
-                why = f"{error.code} {error.reason}"
-            raise CommandError(f"{url}: {why}") from None
-        except OSError as error:
-            why = getattr(error, "reason", error)
-            raise CommandError(f"{url} cannot be read: {why}") from None
-        except ValueError:
-            raise CommandError(f"{url} is no page of service_streamer.web") from None
+    def now(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """Return the texts of the last changes, by their ids; and the models by name."""
+        document, hubs = self.stats()
+        events = [each for each in document["events"] if each["streamer"] == self._hub]
+        models = hubs.get(self._hub, {}).get("models", {})
+        return {each["id"]: each["text"] for each in events}, models

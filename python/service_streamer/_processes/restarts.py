@@ -6,6 +6,7 @@ worker retires. So there are always ready workers.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable
 
@@ -14,13 +15,13 @@ from .slots import Slot, Worker
 from .start import ModelVersion
 
 
+@dataclasses.dataclass(eq=False)
 class Restart:
     """A requested restart of all workers. `done` is set last; `error` is None on success."""
 
-    def __init__(self, version: ModelVersion) -> None:
-        self.version = version
-        self.error: Exception | None = None
-        self.done = False
+    version: ModelVersion
+    error: Exception | None = None
+    done: bool = False
 
 
 class Restarts:

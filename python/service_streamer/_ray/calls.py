@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from typing import Any
 
@@ -19,16 +20,14 @@ class Gone(Exception):
     """The replica died, or it is unknown whether it has run the batch."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class QueuedItem:
     """One item of a request, as the engine of the owner has it."""
 
-    __slots__ = ("client", "key", "payload", "weight")
-
-    def __init__(self, payload: Payload, client: int, key: int, weight: float) -> None:
-        self.payload = payload
-        self.client = client
-        self.key = key
-        self.weight = weight
+    payload: Payload
+    client: int
+    key: int
+    weight: float
 
 
 class ModelError(Exception):

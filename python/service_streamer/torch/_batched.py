@@ -56,7 +56,7 @@ class BatchedModel:
             tensors of an item have one length, and ids have no other dimension. The callable also
             gets ``cu_seqlens`` (int32: the first token of each sequence, and the number of all),
             ``position_ids`` (int64: the place of each token in its sequence) and ``max_seqlen``
-            (an int).
+            (an int). An empty sequence runs alone.
         pad_side, pad_value, pad_to, batch_sizes: see `NativeModel`. In ``pad_value``, the tensors
             of a tuple have the names "0", "1" and so on. Names that no item has are ignored.
         mask: the name of a generated argument, int64. It is 1 for the data of an item and 0 for

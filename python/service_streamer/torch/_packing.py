@@ -45,7 +45,10 @@ def check_arguments(model: Callable[..., Any]) -> None:
 
 class Groups(_by_torch.Groups):
     """The items of one batch, whose sequences are joined. Those of a group have the same key,
-    structure, names and types, and the same sizes except for the first dimension."""
+    structure, names and types, and the same sizes except for the first dimension.
+
+    An empty sequence is alone in its group. So a group of several items has as many tokens as items
+    only if each item has one token. A wrong `trim` then never gives an item the row of another."""
 
     def _kind_of(self, item: Item) -> tuple[Any, ...]:
         for name, tensor, shape in zip(item.names, item.tensors, item.shapes, strict=True):
@@ -70,7 +73,8 @@ class Groups(_by_torch.Groups):
                 )
         dtypes = [tensor.dtype for tensor in item.tensors]
         sizes = [(len(shape), *shape[1:]) for shape in item.shapes]
-        return item.named, item.names, *dtypes, *sizes
+        alone = None if item.shapes[0][0] else item.index
+        return item.named, item.names, alone, *dtypes, *sizes
 
     def _collate(self, items: list[Item]) -> tuple[list[Any], dict[str, Any], int, list[int]]:
         take = self._batcher.buffers.take

@@ -1,7 +1,5 @@
 #include "simulation/comparison.h"
 
-#include <algorithm>
-
 namespace service_streamer::simulation {
 namespace {
 
@@ -18,16 +16,12 @@ constexpr Closer kCloser[] = {{1.04, 6}, {1.07, 40}};
 
 }  // namespace
 
-double Costs::best_other() const {
-  return std::min({greedy, window, original});
-}
-
 Costs compare(const Cell& cell, std::uint64_t seed, int effort) {
   const int requests = effort * (kRequests + kRequestsPerClient * cell.traffic.clients);
   const Length length{requests, requests / kWarmUpShare};
   return {simulate_policy(cell, PolicyKind::kAdaptive, seed, length),
           simulate_policy(cell, PolicyKind::kGreedy, seed, length),
-          simulate_policy(cell, PolicyKind::kWindow, seed, length), simulate_original(cell, seed, length)};
+          simulate_policy(cell, PolicyKind::kWindow, seed, length)};
 }
 
 Costs compare_closely(const Cell& cell, std::uint64_t seed) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Compares the adaptive policy with the other three rules in one cell. All of them get the same requests.
+// Compares the adaptive policy with the other two rules in one cell. All of them get the same requests.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "simulation/server.h"
@@ -13,9 +14,8 @@ struct Costs {
   double adaptive = 0;
   double greedy = 0;
   double window = 0;
-  double original = 0;
 
-  double best_other() const;
+  double best_other() const { return std::min(greedy, window); }
   // The cost of adaptive over that of the best other rule.
   double ratio() const { return adaptive / best_other(); }
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// Discrete-event simulations of a server in one cell: with a BatchPolicy, and with the loop of service_streamer 0.1.2.
+// A discrete-event simulation of a server in one cell, with a BatchPolicy.
 
 #include <cstdint>
 
@@ -13,8 +13,7 @@ namespace service_streamer::simulation {
 // How late a thread wakes up from a timed sleep.
 inline constexpr Duration kTimerOvershoot = std::chrono::microseconds(60);
 
-// Both return Backlog::cost().
+// Returns Backlog::cost().
 double simulate_policy(const Cell& cell, PolicyKind kind, std::uint64_t seed, Length length);
-double simulate_original(const Cell& cell, std::uint64_t seed, Length length);
 
 }  // namespace service_streamer::simulation

@@ -14,19 +14,48 @@ from thread_models import double
 from waits import LONG, eventually
 
 import service_streamer
-from service_streamer import Future, ThreadedStreamer
+from service_streamer import (
+    Future,
+    RedisStreamer,
+    RedisWorker,
+    Streamer,
+    ThreadedStreamer,
+    run_redis_workers_forever,
+)
+
+NONE = inspect.Parameter.empty
+COMMON = {"batch_size": NONE, "max_latency": 0.1}
+BROKER = {"redis_broker": "localhost:6379", "prefix": ""}
+INIT = {"model_init_args": None, "model_init_kwargs": None}
+SEVERAL = {"worker_num": 1, "cuda_devices": None}
+TIMEOUT = {"worker_timeout": 20}
+SPAWN = {"mp_start_method": "spawn"}
+SIGNATURES = {
+    ThreadedStreamer: {"predict_function": NONE, **COMMON, **TIMEOUT},
+    Streamer: {"predict_function_or_model": NONE, **COMMON, **SEVERAL, **INIT}
+    | {"wait_for_worker_ready": False, **SPAWN, **TIMEOUT},
+    RedisStreamer: BROKER,
+    RedisWorker: {"model_class": NONE, **COMMON, **BROKER, **INIT},
+    RedisWorker.run_forever: {"gpu_id": None},
+    run_redis_workers_forever: {
+        "model_class": NONE,
+        **COMMON,
+        **SEVERAL,
+        **BROKER,
+        **SPAWN,
+        **INIT,
+    },
+}
 
 
-def test_constructor_has_the_same_positions_and_defaults():
-    parameters = list(inspect.signature(ThreadedStreamer).parameters.values())
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [(p.name, p.default) for p in positional] == [
-        ("predict_function", inspect.Parameter.empty),
-        ("batch_size", inspect.Parameter.empty),
-        ("max_latency", 0.1),
-        ("worker_timeout", 20),
-    ]
-    assert all(p.kind is p.KEYWORD_ONLY for p in parameters if p not in positional)
+@pytest.mark.parametrize("function", SIGNATURES, ids=lambda each: each.__qualname__)
+def test_positions_and_defaults_are_those_of_the_original(function):
+    parameters = inspect.signature(function).parameters.values()
+    positional = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    found = [(each.name, each.default) for each in positional if each.name != "self"]
+    assert found == [*SIGNATURES[function].items()]
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    assert all(each.kind in named for each in parameters if each not in positional)
 
 
 @pytest.mark.parametrize(

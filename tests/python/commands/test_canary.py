@@ -1,5 +1,7 @@
 """`service-streamer canary`: a canary is begun, promoted and ended through a page."""
 
+import socket
+
 import pytest
 from hub_models import GATE, Folder
 from thread_models import double
@@ -96,12 +98,24 @@ def test_a_wrong_call_is_exit_code_2(canary, arguments, error):
     assert (code, error in said) == (2, True)
 
 
-def test_a_page_that_does_not_answer_or_has_no_hub_is_exit_code_2(web_servers, port, capfd):
-    with ThreadedStreamer(double, 8) as streamer:
+def test_a_page_that_does_not_answer_or_has_no_hub_is_exit_code_2(
+    web_servers, port, threads, capfd
+):
+    other = socket.create_server(("127.0.0.1", 0))
+
+    def answer_strangely():
+        with other.accept()[0] as peer:
+            peer.recv(1000)
+            peer.sendall(b"-ERR unknown command\r\n")
+
+    threads.run(answer_strangely)
+    with ThreadedStreamer(double, 8) as streamer, other:
         server = web_servers(web.create_app(streamer))
+        strange = f"http://127.0.0.1:{other.getsockname()[1]}"
         for url, error in (
             ("localhost:9000", "must be a URL such as http://127.0.0.1:9000/"),
             (f"http://127.0.0.1:{port}", "cannot be read: "),
+            (strange, "/stats is no page of service_streamer.web"),
             (server.url, "shows the hubs [], give the name of one"),
             (f"{server.url}/static", "/static/stats: 404 Not Found"),
         ):

@@ -45,19 +45,6 @@ def url_in(line):
 
 
 @pytest.mark.usefixtures("web")
-def test_serve_shows_its_streamer(serve, address):
-    service = serve("process_models:double", "--http", "127.0.0.1:0")
-    url = url_in(service.line("the web interface is at"))
-    service.line("is served")
-    with Streamer.connect(address) as client:
-        client.predict([1])
-    assert b'"completed":1' in get(url + "stats").replace(b" ", b"")
-    assert get(url + "ready")
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
-
-
-@pytest.mark.usefixtures("web")
 def test_probes_are_answered_until_the_last_request_is(serve, address, tmp_path):
     gate = ProcessGate(tmp_path)
     service = serve(

@@ -227,7 +227,7 @@ def test_the_models_of_a_page_are_read(services, tmp_path):
     assert json.loads(done.stdout)["hubs"]["default"]["models"]["times"]["serving"] == 3
     done = top(f"{url}live", "--once", "--json")
     assert done.returncode == 2
-    assert f"{url}live/stats cannot be read: Not Found" in done.stderr
+    assert f"{url}live/stats: 404 Not Found" in done.stderr
 
 
 @pytest.mark.slow

@@ -1,17 +1,16 @@
 """The text generator: its cache changes no text, and its service sends characters as they come."""
 
-import asyncio
 import functools
 import importlib.util
 import sys
 from pathlib import Path
 
-import httpx
 import numpy
 import pytest
 import torch_examples
 from torch_examples import marks
-from waits import LONG, eventually
+from waits import eventually
+from web_services import ask_asgi
 
 pytest.importorskip("fastapi")
 pytestmark = pytest.mark.slow
@@ -101,12 +100,7 @@ def test_an_impossible_order(order):
 
 
 def ask(path, fields):
-    async def ask():
-        transport = httpx.ASGITransport(verse_app.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await asyncio.wait_for(client.post(path, json=fields), LONG)
-
-    return asyncio.run(ask())
+    return ask_asgi(verse_app.app, "POST", path, json=fields)
 
 
 def test_the_service_sends_the_same_text_in_both_ways():

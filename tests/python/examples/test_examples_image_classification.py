@@ -1,6 +1,5 @@
 """The image classification: it knows what it sees, however it runs and whatever it is sent."""
 
-import asyncio
 import functools
 import io
 import random
@@ -8,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 import torch_examples
 from torch_examples import LONG, marks
+from web_services import ask_asgi
 
 FOLDER = Path(__file__).parents[3] / "examples" / "image_classification"
 pytestmark = marks("torch", "PIL", "flask", "fastapi")
@@ -118,24 +117,21 @@ def test_fastapi_answers_uploads(service, route):
 
     app = create_app(service)
 
-    async def ask(method, path, *files):
-        transport = httpx.ASGITransport(app=app)
+    def upload(*files):
         parts = [("image", (f"{i}.png", file)) for i, file in enumerate(files)]
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.request(method, path, files=parts or None)
+        return ask_asgi(app, "POST", route, files=parts or None)
 
     files, _ = pictures(each=1)
-    response = asyncio.run(ask("POST", route, *files))
+    response = upload(*files)
     assert response.status_code == 200
     assert response.json() == approximately(service.classify_alone(files))
-    response = asyncio.run(ask("POST", route))
+    response = upload()
     assert (response.status_code, response.json()) == (
         400,
         {"error": "the form has no file 'image'"},
     )
-    response = asyncio.run(ask("POST", route, files[0], b"no picture"))
-    assert response.status_code == 400
-    assert asyncio.run(ask("GET", "/explain")).text
+    assert upload(files[0], b"no picture").status_code == 400
+    assert ask_asgi(app, "GET", "/explain").text
 
 
 def approximately(answers):

@@ -123,6 +123,7 @@ def test_a_new_version_needs_no_restart(tmp_path):
 
 def test_the_container_does_not_run_as_root():
     lines = (FOLDER / "Dockerfile").read_text().splitlines()
+    assert 'ENTRYPOINT ["python", "-m", "service_streamer", "serve"]' in lines
     (user,) = [line.split()[1] for line in lines if line.startswith("USER")]
     assert user.isdecimal()
     assert int(user) > 0
@@ -137,15 +138,6 @@ def test_the_container_does_not_run_as_root():
     )
 
 
-def test_the_image_has_what_its_dockerfile_copies():
-    root = FOLDER.parents[1]
-    text = (FOLDER / "Dockerfile").read_text()
-    for words in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
-        for path in words.split():
-            assert (root / path).exists(), path
-    assert '["python", "-m", "service_streamer", "serve"]' in text
-
-
 def test_the_service_leads_to_the_ports_of_the_deployment():
     deployment, service = documents("kubernetes.yaml")
     template = deployment["spec"]["template"]
@@ -157,37 +149,10 @@ def test_the_service_leads_to_the_ports_of_the_deployment():
     assert mounts == {volume["name"] for volume in template["spec"]["volumes"]}
 
 
-def test_the_kubernetes_manifest_follows_its_schema():
-    validate = pytest.importorskip("kubernetes_validate")
-    for document in documents("kubernetes.yaml"):
-        validate.validate(document, "1.31", strict=True)
-
-
-# KServe's own schemas are in no package. Its containers are those of Kubernetes.
-
-RUNTIME = {"annotations", "supportedModelFormats", "protocolVersions", "containers"}
-MODEL = {"runtime", "modelFormat", "protocolVersion", "storageUri"}
-
-
 def test_the_service_of_kserve_uses_the_runtime():
-    validate = pytest.importorskip("kubernetes_validate")
     runtime, service = documents("kserve.yaml")
-    assert (runtime["apiVersion"], runtime["kind"]) == (
-        "serving.kserve.io/v1alpha1",
-        "ServingRuntime",
-    )
-    assert set(runtime["spec"]) == RUNTIME
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
-    pod["spec"] = {"containers": runtime["spec"]["containers"]}
-    validate.validate(pod, "1.31", strict=True)
     assert container("kserve.yaml")["name"] == "kserve-container"  # KServe looks for this name
-
-    assert (service["apiVersion"], service["kind"]) == (
-        "serving.kserve.io/v1beta1",
-        "InferenceService",
-    )
     model = service["spec"]["predictor"]["model"]
-    assert set(model) == MODEL
     assert model["runtime"] == runtime["metadata"]["name"]
     formats = [each["name"] for each in runtime["spec"]["supportedModelFormats"]]
     assert model["modelFormat"]["name"] in formats

@@ -202,31 +202,13 @@ def test_each_alert_fires_for_its_reason_only(promtool, tmp_path):
     promtool("test", "rules", str(path))
 
 
-def test_the_readme_lists_the_alerts_and_the_files():
+def test_the_readme_lists_the_alerts():
     text = (FOLDER / "README.md").read_text()
-    first = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
-    alerts = {name for name in first if name.startswith("ServiceStreamer")}
-    assert alerts == rules().keys()
-    files = {path.name + "/" * path.is_dir() for path in FOLDER.iterdir()}
-    assert set(first) - alerts == files - {"README.md", "__pycache__/"}
+    listed = re.findall(r"^\| `(ServiceStreamer\w+)` \|", text, re.MULTILINE)
+    assert set(listed) == rules().keys()
 
 
 # ------------------------------------------------------------------- dashboard
-
-
-def test_the_panels_do_not_overlap():
-    panels = dashboard()["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    cells = set()
-    for panel in panels:
-        x, y, width, height = (panel["gridPos"][key] for key in ("x", "y", "w", "h"))
-        assert min(x, y) >= 0
-        assert min(width, height) > 0
-        assert x + width <= 24
-        covered = {(x + i, y + j) for i in range(width) for j in range(height)}
-        assert not covered & cells
-        cells |= covered
-    assert len(cells) == 24 * (max(y for _, y in cells) + 1)  # and leave no gap
 
 
 def test_every_data_source_is_the_variable_of_the_dashboard():

@@ -14,8 +14,6 @@ import web_services
 from waits import eventually
 from web_services import LONG
 
-from service_streamer._commands.main import _parser
-
 yaml = pytest.importorskip("yaml")
 pytest.importorskip("ray")
 
@@ -66,41 +64,12 @@ def pods():
     return {name: group["template"] for name, group in groups.items()}
 
 
-def test_the_pods_and_the_service_follow_their_schema():
-    validate = pytest.importorskip("kubernetes_validate")
-    _, service = documents()
-    validate.validate(service, "1.31", strict=True)
-    for name, template in pods().items():
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, **template}
-        pod["metadata"] = {"name": name, **template.get("metadata", {})}
-        validate.validate(pod, "1.31", strict=True)
-
-
-# KubeRay's own schemas are in no package: these are the fields of its version 1.7 that are used.
-JOB = {"entrypoint", "backoffLimit", "shutdownAfterJobFinishes", "runtimeEnvYAML", "rayClusterSpec"}
-CLUSTER = {
-    *("rayVersion", "enableInTreeAutoscaling", "autoscalerOptions"),
-    *("headGroupSpec", "workerGroupSpecs"),
-}
-HEAD = {"rayStartParams", "template"}
-WORKERS = {*HEAD, "groupName", "replicas", "minReplicas", "maxReplicas"}
-
-
-def test_the_job_has_the_fields_that_kuberay_knows():
-    job, _ = documents()
-    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    cluster = job["spec"]["rayClusterSpec"]
-    (workers,) = cluster["workerGroupSpecs"]
-    assert set(job["spec"]) == JOB
-    assert set(cluster) == CLUSTER
-    assert set(cluster["autoscalerOptions"]) == {"version", "idleTimeoutSeconds"}
-    assert set(cluster["headGroupSpec"]) == HEAD
-    assert set(workers) == WORKERS
-    for group in (cluster["headGroupSpec"], workers):  # a map of str
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+def test_each_replica_may_have_a_node():
+    job = documents()[0]["spec"]
+    (workers,) = job["rayClusterSpec"]["workerGroupSpecs"]
     assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
-    most = yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]["MOST_REPLICAS"]
-    assert workers["maxReplicas"] == int(most)  # a node for each replica
+    most = yaml.safe_load(job["runtimeEnvYAML"])["env_vars"]["MOST_REPLICAS"]
+    assert workers["maxReplicas"] == int(most)
 
 
 def test_the_service_leads_to_the_application():
@@ -118,14 +87,3 @@ def test_all_nodes_have_one_version_of_ray():
     assert set(versions) == {documents()[0]["spec"]["rayClusterSpec"]["rayVersion"]}
     images = {pod["spec"]["containers"][0]["image"] for pod in pods().values()}
     assert images == {re.search(r"docker build -t (\S+)", text)[1]}
-    for words in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
-        for path in words.split():
-            assert (FOLDER.parents[1] / path).exists(), path
-
-
-def test_the_commands_of_the_readme_are_understood():
-    text = (FOLDER / "README.md").read_text().replace("\\\n", "")
-    (command,) = re.findall(r"-- python -m service_streamer (.+)$", text, re.MULTILINE)
-    assert _parser().parse_args(shlex.split(command)).command == "ray-serve"
-    for name in re.findall(r"^\| `([^|]+)` \|", text, re.MULTILINE):
-        assert (FOLDER / name).is_file()

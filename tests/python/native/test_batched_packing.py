@@ -65,7 +65,7 @@ def test_all_outputs_may_be_of_tokens_or_none(torch, output):
     assert [each[0].tolist() for each in answers] == [[0, 1], [], [0, 1, 2]]
     assert [each[1].tolist() for each in answers] == [[1, 2], [], [3, 4, 5]]
     with ThreadedStreamer(rows, 8, collate="pack") as streamer:
-        assert [each.tolist() for each in streamer.predict(items)] == [2, 2, 5]
+        assert [each.tolist() for each in streamer.predict(items)] == [2, 0, 5]
 
 
 def test_embeddings_of_tokens_are_joined(torch):
@@ -117,6 +117,37 @@ def test_outputs_that_are_neither_of_tokens_nor_of_items_name_the_setting(torch)
         BatchedModel(lambda ids, **_: ids[:2], collate="pack", trim=True)(items)
     with pytest.raises(OutputSizeMismatch, match="must return tensors"):
         BatchedModel(lambda ids, **_: 3, collate="pack", trim=True)(items)
+
+
+@pytest.mark.parametrize("trim", [True, False])
+@pytest.mark.parametrize("lengths", [[2, 0], [0, 2], [3, 0, 0], [0, 0, 3, 1]], ids=str)
+def test_a_wrong_trim_never_gives_an_item_the_row_of_another(torch, lengths, trim):
+    """There are as many tokens as items, so the number of rows does not show the mistake."""
+
+    def rows(ids, cu_seqlens, **_):
+        return cu_seqlens.diff()
+
+    def tokens(ids, **_):
+        return ids
+
+    items = [torch.full((length,), n) for n, length in enumerate(lengths)]
+    model = BatchedModel(rows if trim else tokens, collate="pack", trim=trim)
+    outputs = model(items)
+    assert all(isinstance(each, OutputSizeMismatch | ValueError) for each in outputs)
+    right = BatchedModel(tokens if trim else rows, collate="pack", trim=trim)(items)
+    expected = [[n] * length for n, length in enumerate(lengths)] if trim else lengths
+    assert [each.tolist() for each in right] == expected
+
+
+def test_an_empty_sequence_fails_alone(torch):
+    def model(ids, **_):
+        if not len(ids):
+            raise RuntimeError("no tokens")
+        return ids
+
+    outputs = BatchedModel(model, collate="pack", trim=True)(sequences(torch, [2, 0, 1, 0]))
+    assert [outputs[0].tolist(), outputs[2].tolist()] == [[1, 2], [3]]
+    assert [str(outputs[1]), str(outputs[3])] == ["no tokens"] * 2
 
 
 def test_a_model_without_the_arguments_is_refused(torch):

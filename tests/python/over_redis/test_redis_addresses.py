@@ -116,15 +116,6 @@ def cluster():
     server.close()
 
 
-def test_a_cluster_is_found_by_one_of_its_nodes(cluster):
-    broker = Broker(f"redis+cluster://localhost:1,{cluster.address}", QUEUE)
-    connection = broker.connection()
-    replies = connection.transaction(
-        [("XADD", QUEUE, "*", "m", "x"), ("DEL", Keys("test").replies(bytes(16)))]
-    )
-    assert replies[1] == 0
-
-
 def test_a_slot_without_a_node_may_come_back(cluster, refusal):
     broker = Broker(f"redis+cluster://{cluster.address}", QUEUE)
     broker.check()

@@ -1,6 +1,5 @@
 """When an outage of the broker begins, ends, and how long it seems to last."""
 
-import contextlib
 import threading
 import time
 from types import SimpleNamespace
@@ -52,48 +51,6 @@ def test_a_connection_that_breaks_while_no_thread_waits_is_no_outage():
     reader._changed = SimpleNamespace(wait_for=lambda predicate, timeout: False)
     assert not reader._wait()
     assert not place._lost
-
-
-@pytest.mark.parametrize("breaks", [False, True])
-def test_the_next_read_is_worked_out_before_the_callers_are_woken(breaks):
-    """They need the interpreter; and they are woken even if the connection breaks then."""
-    steps = []
-
-    class Connection:
-        made = 1
-        connected = True
-
-        def connect(self):
-            pass
-
-        def send(self, commands):
-            steps.append(commands[-1][0])
-            if breaks and "answer" in steps:
-                raise BrokerError("it is away", transient=True)
-
-        def receive(self, count):
-            if steps[-2:] == ["answer", "XREAD"]:
-                reader._stopping = True
-                return [None]
-            return [[[b"replies", [[b"1-0", [FIELD, pack_replies([(1, 0, 1, b"body")])]]]]]]
-
-        def pipeline(self, commands):
-            return []
-
-    broker = SimpleNamespace(
-        connection=Connection,
-        block_ms=lambda seconds: steps.append("works out") or 1000,
-        clock=SimpleNamespace(now_ms=lambda: 0),
-    )
-    egress = SimpleNamespace(answer=lambda answers: steps.append("answer"))
-    place = session.Session(egress, broker, Keys(""), Signer(None), bytes(16))
-    streams = SimpleNamespace(all_here=lambda: True, take=lambda message: False)
-    reader = ReplyReader(place, streams)
-    place.in_flight.begin([(1, 0)])
-    with pytest.raises(BrokerError) if breaks else contextlib.nullcontext():
-        reader._work()
-    assert steps == ["works out", "XREAD", "works out", "answer", "XREAD"]
-    assert (1, 0) not in place.in_flight
 
 
 def test_the_next_read_is_not_sent_on_another_connection():

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from concurrent import futures
 
 import pytest
 from waits import LONG
@@ -83,26 +84,12 @@ def test_a_message_that_arrives_twice_counts_once(send, inbox):
 
 
 def test_a_lost_message_ends_the_stream(send, inbox):
-    class Ended:
-        """A future that has its result."""
-
-        def done(self):
-            return True
-
-        def cancelled(self):
-            return False
-
-        def exception(self):
-            return None
-
-        def result(self):
-            return [Sent(RUN, 3)]
-
     send(Kind.OPEN)
     send(Kind.PIECE, 0, pickle.dumps("a"))
     send(Kind.PIECE, 2, pickle.dumps("c"))
     assert pieces(inbox) == ["a"]
-    inbox._future = Ended()
+    inbox._future = futures.Future()
+    inbox._future.set_result([Sent(RUN, 3)])
     with pytest.raises(WorkerLost, match="a part of the stream"):
         inbox.take()
 

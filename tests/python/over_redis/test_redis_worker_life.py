@@ -1,6 +1,5 @@
 """RedisWorker: how it begins and ends."""
 
-import inspect
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from redis_tools import SLOW, RawClient, new_prefix
 from service_streamer import (
     RedisWorker,
     WorkerInitError,
-    run_redis_workers_forever,
 )
 from service_streamer._base.errors import BrokerError
 from service_streamer._redis.gateway import lease_keeper
@@ -28,26 +26,6 @@ from service_streamer._redis.protocol import GROUP, Keys
 
 pytest_plugins = ["redis_fixtures"]
 pytestmark = NEEDS_SERVER
-
-
-def test_old_signatures():
-    empty = inspect.Parameter.empty
-    common = {"model_class": empty, "batch_size": empty, "max_latency": 0.1}
-    broker = {"redis_broker": "localhost:6379", "prefix": ""}
-    init = {"model_init_args": None, "model_init_kwargs": None}
-    several = {"worker_num": 1, "cuda_devices": None}
-    for function, expected in (
-        (RedisWorker, {**common, **broker, **init}),
-        (
-            run_redis_workers_forever,
-            {**common, **several, **broker, "mp_start_method": "spawn", **init},
-        ),
-    ):
-        parameters = inspect.signature(function).parameters.values()
-        positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        assert [(p.name, p.default) for p in positional] == list(expected.items())
-    (gpu,) = list(inspect.signature(RedisWorker.run_forever).parameters.values())[1:]
-    assert (gpu.name, gpu.default) == ("gpu_id", None)
 
 
 @pytest.mark.parametrize(

@@ -98,13 +98,6 @@ def test_a_new_version_takes_over_under_load(versions):
     assert {streamer.predict([1])[0] for _ in range(8)} == {"new"}
 
 
-def test_another_model_takes_over(versions):
-    streamer = versions()
-    streamer.restart(str_of_each, timeout=LONG)
-    assert streamer.predict([1]) == ["1"]
-    assert "str_of_each" in repr(streamer)
-
-
 def str_of_each(batch):
     return [str(item) for item in batch]
 

@@ -14,26 +14,6 @@ from thread_models import double
 from service_streamer import ManagedModel, SerializationError, Streamer, ThreadedStreamer
 from service_streamer._models.model import check_model, pack
 
-EMPTY = inspect.Parameter.empty
-
-
-def test_constructor_has_the_same_positions_and_defaults():
-    parameters = list(inspect.signature(Streamer).parameters.values())
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert [(p.name, p.default) for p in positional] == [
-        ("predict_function_or_model", EMPTY),
-        ("batch_size", EMPTY),
-        ("max_latency", 0.1),
-        ("worker_num", 1),
-        ("cuda_devices", None),
-        ("model_init_args", None),
-        ("model_init_kwargs", None),
-        ("wait_for_worker_ready", False),
-        ("mp_start_method", "spawn"),
-        ("worker_timeout", 20),
-    ]
-    assert all(p.kind is p.KEYWORD_ONLY for p in parameters if p not in positional)
-
 
 def test_it_has_the_options_and_methods_of_a_threaded_streamer():
     theirs = inspect.signature(ThreadedStreamer).parameters

@@ -12,29 +12,6 @@ from service_streamer._processes import pool, slots, unguarded
 pytest_plugins = ["supervisor_fixtures"]
 
 
-def test_it_starts_as_many_workers_as_there_should_be(fakes):
-    fake = fakes(3)
-    assert [process.index for process in fake.started] == [0, 1, 2]
-    assert {process.worker_num for process in fake.started} == {3}
-    assert fake.timeouts[-1] is None  # nothing to wake up for
-
-
-def test_it_is_ready_when_every_worker_is(fakes):
-    fake = fakes(2)
-    assert not fake.supervisor.wait_ready(0)
-    fake.ready(0)
-    assert not fake.supervisor.wait_ready(0)
-    fake.ready(1)
-    assert fake.supervisor.wait_ready(0)
-
-
-def test_a_thread_that_waits_for_ready_is_woken(fakes, threads):
-    fake = fakes(1)
-    threads.run(fake.supervisor.wait_ready, LONG)
-    fake.ready(0)
-    assert threads.join() == [True]
-
-
 def test_a_worker_that_served_long_is_replaced_at_once(fakes):
     fake = fakes(1)
     fake.ready(0)

@@ -12,17 +12,6 @@ from service_streamer._processes.start import ModelVersion
 pytest_plugins = ["supervisor_fixtures"]
 
 
-def test_more_workers(fakes):
-    fake = fakes(1)
-    fake.ready(0)
-    fake.supervisor.resize(3)
-    fake.settle()
-    assert fake.running == [0, 1, 2]
-    assert not fake.supervisor.wait_ready(0)
-    fake.ready(1, 2)
-    assert fake.supervisor.wait_ready(0)
-
-
 def test_fewer_workers_finish_what_they_have(fakes):
     fake = fakes(3)
     fake.ready(0, 1, 2)

@@ -323,6 +323,8 @@ OBJECTS = [  # path, body, status, what the error says
     *(("/v2/repository/models/double/load", body, status, text) for body, status, text in (
         (b"{}", 200, ""),
         (b'{"parameters": {"config": "{}"}}', 400, "'config'"),
+        (b'{"parameters": {"file:1/model.py": ""}}', 400, "'file:1/model.py'"),
+        (b'{"parameters": {"other": 1}}', 400, "'other' is not supported"),
         (b'{"parameter": {}}', 400, "field 'parameter' is not supported; the body may have param"),
         (b'{"parameters": []}', 400, "parameters of the request must be an object, not []"),
     )),

@@ -61,17 +61,6 @@ assert client.infer("upper", [tensor("x", words, "BYTES")]).as_numpy("output").t
     )
 
 
-def test_requests_at_the_same_time(http_servers):
-    run(
-        http_servers(),
-        """
-x = tensor("x", np.array([1.5], np.float64), "FP64")
-sent = [client.async_infer("double", [x]) for _ in range(20)]
-assert [each.get_result().as_numpy("output").tolist() for each in sent] == [[3.0]] * 20
-""",
-    )
-
-
 def test_it_sees_health_metadata_and_the_repository(http_servers):
     run(
         http_servers(),
@@ -87,26 +76,5 @@ states = {each["name"]: each["state"] for each in client.get_model_repository_in
 assert states["means"] == "READY" and states["sums"] == "UNAVAILABLE", states
 client.unload_model("means")
 assert not client.is_model_ready("means")
-""",
-    )
-
-
-def test_it_gets_errors_that_name_the_reason(http_servers):
-    run(
-        http_servers(),
-        """
-x = tensor("x", np.zeros((1, 2, 2), np.float32), "FP32")
-assert error(client.infer, "none", [x])[0] == "404"
-assert error(client.infer, "means", [x]) == ("400", "unknown input 'x'; the inputs are image")
-image = tensor("image", np.zeros((1, 3, 2), np.float32), "FP32")
-status, message = error(client.infer, "means", [image])
-assert (status, message) == (
-    "400", "input 'image' must have the shape [-1, 2, -1], not [1, 3, 2]")
-image = tensor("image", np.zeros((1, 2, 2), np.float64), "FP64")
-assert error(client.infer, "means", [image])[1] == "input 'image' must be FP32, not FP64"
-assert error(client.infer, "fails", [x]) == ("500", "RuntimeError: the model is broken")
-assert error(client.get_model_metadata, "none")[0] == "404"
-assert error(client.load_model, "none")[0] == "404"
-assert error(client.load_model, "means", config="{}")[0] == "400"
 """,
     )

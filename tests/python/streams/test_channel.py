@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from concurrent import futures
 
 import pytest
 
@@ -147,25 +148,7 @@ def test_a_long_trace_state_does_not_travel():
 
 def test_pieces_that_do_not_arrive_are_lost(inbox, monkeypatch):
     monkeypatch.setattr(inboxes, "LATE", 0.0)
-    inbox._future = Ended(Sent(b"unknown ", 3))
+    inbox._future = futures.Future()
+    inbox._future.set_result([Sent(b"unknown ", 3)])
     with pytest.raises(WorkerLost, match="a part of the stream"):
         inbox.take()
-
-
-class Ended:
-    """A future that has its result."""
-
-    def __init__(self, output):
-        self._output = output
-
-    def done(self):
-        return True
-
-    def cancelled(self):
-        return False
-
-    def exception(self):
-        return None
-
-    def result(self):
-        return [self._output]

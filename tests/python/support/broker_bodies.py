@@ -1,8 +1,7 @@
-"""Requests that leave by an BrokerEgress and come in by an BrokerIngress, carried by the test."""
+"""Requests that leave by a BrokerEgress, and the bodies of what travels, made and read by hand."""
 
 import pickle
 import struct
-import threading
 
 from remote import LONG, Asks, make_engine
 
@@ -37,44 +36,6 @@ class Client(Asks):
         self.engine.close(False)
         self.egress.stop()
         self.engine.abort()
-
-
-class Carrier:
-    """The threads of a client and a worker machine, and what lies between them."""
-
-    def __init__(self, client, server):
-        self.egress = client.egress
-        self.ingress = _core.BrokerIngress(server)
-        self.numbers = {}  # of the ingress's requests, by ours
-        self.threads = [threading.Thread(target=run) for run in (self._send, self._reply)]
-        for thread in self.threads:
-            thread.start()
-
-    def _send(self):
-        number = 0
-        while (taken := self.egress.take(PLENTY, LONG)) is not None:
-            chunks, cancelled = taken
-            for id, begin, items, deadline, priority, body in chunks:
-                number += 1
-                self.numbers[number] = id, begin, items
-                assert self.ingress.submit(number, body, deadline, priority) == items
-            ids = set(cancelled)
-            self.ingress.cancel([n for n, key in self.numbers.copy().items() if key[0] in ids])
-
-    def _reply(self):
-        while (ended := self.ingress.take(LONG)) is not None:
-            answers = [(*self.numbers.pop(number), body) for number, body in ended]
-            self.egress.answer([answer for answer in answers if answer[-1]])
-
-    def close(self):
-        self._stop(self.egress, self.threads[0])
-        self._stop(self.ingress, self.threads[1])  # now nothing more comes in
-
-    @staticmethod
-    def _stop(end, thread):
-        end.stop()
-        thread.join(LONG)
-        assert not thread.is_alive()
 
 
 def request(*items):

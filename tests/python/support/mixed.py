@@ -38,6 +38,8 @@ OPTIONS = {  # of a streamer; one value of each is chosen at random
     "ageing": [None, 0.01],
     "tenants": [None, {"one": 3, "*": 1}],
     "max_queue_per_tenant": [None, None, 4],
+    "isolate_errors": [True, True, False],
+    "isolation_budget": [0, 8],
 }
 GROUPING = {"key": models.key, "weight": models.weight}
 BUCKETS = [{}, {"bucket": (1, 3)}]
@@ -92,7 +94,8 @@ class Round:
                 self._model = kind()
                 self._model.init_model()
             self._streamer = ThreadedStreamer(self._model, **options)
-        self._calls = Calls(kind is not models.Function, processes, options["overflow"])
+        self._options = options
+        self._calls = Calls(kind is not models.Function, processes, options)
         self.tally = self._calls.tally
         self._failures = []
         self._stop = threading.Event()
@@ -189,7 +192,8 @@ class Round:
         if pid == 0:
             status = 1
             try:
-                calls = Calls(not isinstance(self._model, models.Function), True, "reject")
+                options = {**self._options, "overflow": "reject"}
+                calls = Calls(not isinstance(self._model, models.Function), True, options)
                 rng = random.Random(seed)
                 streamer = self._streamer
                 if connects:

@@ -11,6 +11,7 @@ from waits import LONG
 
 from service_streamer import (
     CancelledError,
+    OutputSizeMismatch,
     QueueFull,
     RequestTimeout,
     StreamerClosed,
@@ -19,7 +20,7 @@ from service_streamer import (
 
 REQUEST_OPTIONS = {  # one value of each is chosen at random
     "priority": [0, 0, -1, 1],
-    "timeout": [LONG, LONG, LONG, 0.001, 0.02],
+    "timeout": [LONG, LONG, LONG, 0, 0.001, 0.02],
     "tenant": [None, "one", "two"],
 }
 BUFFERS = [1, 2, 8, 64]
@@ -33,13 +34,19 @@ class Calls:
     Args:
         streamed: `stream` gives the pieces of an item, and not one list of them.
         harm: workers may be lost.
+        options: of the streamer.
     """
 
-    def __init__(self, streamed, harm, overflow):
+    def __init__(self, streamed, harm, options):
         self.tally = Counter()
         self.closing = False
         self._allowed = [WorkerLost] if harm else []
-        self._overflow = overflow
+        if not streamed:
+            self._allowed.append(OutputSizeMismatch)  # for the whole batch
+        if options["overflow"] == "reject":
+            self._allowed.append(QueueFull)
+        self._isolates = options["isolate_errors"]
+        self._bad = ("raise", "error") if streamed else ("raise", "error", "short")
         self._streamed = streamed
         self._counting = threading.Lock()
         self._kept = []
@@ -164,13 +171,13 @@ class Calls:
         """Let errors pass with which the requests of the block may end."""
         outcome = {}
         allowed = list(self._allowed)
-        if any(item.what in ("raise", "error") for item in items):
+        if not self._isolates or any(item.what in self._bad for item in items):
             allowed.append(ModelError)
         if options["timeout"] < LONG:
             allowed.append(RequestTimeout)
         if cancelled:
             allowed.append(CancelledError)
-        if dropped or self._overflow == "reject":
+        if dropped:
             allowed.append(QueueFull)
         try:
             yield outcome
@@ -181,7 +188,8 @@ class Calls:
             if not isinstance(error, tuple(allowed)):
                 raise
             guilty = {item.serial for item in items if item.what}
-            if isinstance(error, ModelError) and not guilty.issuperset(error.args):
+            others = isinstance(error, ModelError) and not guilty.issuperset(error.args)
+            if others and self._isolates:
                 raise AssertionError(f"the error of another item: {items}") from error
             name = type(error).__name__
         with self._counting:
@@ -192,7 +200,7 @@ class Calls:
             self._check_outputs(items, result())
 
     def _check_outputs(self, items, outputs):
-        assert not any(item.what in ("raise", "error") for item in items), items
+        assert not any(item.what in self._bad for item in items), items
         assert [list(output) for output in outputs] == [pieces_of(item) for item in items]
 
     def _check_pieces(self, item, read, ended=False):
@@ -202,7 +210,7 @@ class Calls:
         expected = pieces_of(item)
         assert read == expected[: len(read)], (item, read)
         if ended:
-            assert item.what not in ("raise", "error"), item
+            assert item.what not in self._bad, item
             assert len(read) == item.pieces, (item, f"{len(read)} pieces")
         with self._counting:
             self.tally["pieces"] += len(read)
@@ -223,7 +231,7 @@ class Ends:
 
 
 def an_item(rng):
-    what = rng.choice(["", "", "", "", "", "slow", "error", "raise"])
+    what = rng.choice(["", "", "", "", "", "slow", "error", "raise", "short"])
     serial = next(serials)
     load = Load.of(serial) if rng.random() < 0.1 else None
     return Item(serial, rng.choice([1, 2, 3, 10, 100]), what, load)

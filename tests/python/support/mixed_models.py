@@ -37,7 +37,8 @@ class Item(NamedTuple):
     serial: int
     pieces: int
     what: str = ""
-    """"raise": the model raises; "error": its last output is an error; "slow": it takes a while"""
+    """"raise": the model raises; "error": its last output is an error; "slow": it takes a while;
+    "short": a `Function` returns an output too few"""
     load: Load | None = None
     """a part of the first piece"""
 
@@ -102,7 +103,8 @@ class Function(Batches):
 
     def __call__(self, items):
         self.begin(items)
-        return [ModelError(i.serial) if i.what == "error" else pieces_of(i) for i in items]
+        outputs = [ModelError(i.serial) if i.what == "error" else pieces_of(i) for i in items]
+        return outputs[any(item.what == "short" for item in items) :]
 
 
 class Generator(Batches):

@@ -61,20 +61,6 @@ class RemoteEngine(Asks):
             del left
 
 
-class RelayClient(Asks):
-    """What a client process has of the core."""
-
-    def __init__(self, address, **options):
-        self.engine = make_engine(policy="greedy", **options)
-        self.link = _core.ClientLink(self.engine, address)
-        self.link.start()
-
-    def close(self):
-        self.engine.close(False)
-        self.link.stop()
-        self.engine.abort()
-
-
 def make_engine(**options):
     known = {
         "batch_size": 8,

@@ -1,11 +1,24 @@
 """Scrapes of Prometheus metrics, and what was found there."""
 
 import math
+import shutil
+import subprocess
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 PREFIX = "service_streamer_"
+
+
+def check_with_promtool(text):
+    """Prometheus' own tool has no complaint about what was scraped."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool")
+    command = [promtool, "check", "metrics"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 class Scrape:

@@ -1,6 +1,7 @@
 """What the examples with torch need: their packages, time, and scripts run in their folders."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -21,10 +22,11 @@ def marks(*packages):
     ]
 
 
-def run_script(folder, name, *arguments):
+def run_script(folder, name, *arguments, **environment):
     return subprocess.run(
         [sys.executable, name, *arguments],
         cwd=folder,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=LONG,

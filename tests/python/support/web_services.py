@@ -1,5 +1,6 @@
 """The web services of the examples: started, asked and stopped."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -34,6 +35,17 @@ def running(folder, *command, stop=signal.SIGTERM, **environment):
 def ask(port, path="/stream", **form):
     method = "POST" if form else "GET"
     return httpx.request(method, f"http://127.0.0.1:{port}{path}", data=form, timeout=LONG)
+
+
+def ask_asgi(app, method, path, **request):
+    """Ask an ASGI application without a server."""
+
+    async def ask():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await asyncio.wait_for(client.request(method, path, **request), LONG)
+
+    return asyncio.run(ask())
 
 
 def answers(port, path="/stream"):

@@ -43,20 +43,6 @@ def test_what_began_before_the_first_event_is_left_out():
     assert [each["ts"] for each in traces.requests(entries)] == [0.004]
 
 
-def test_what_has_not_ended_ends_with_the_recording():
-    entries = trace(
-        event(1, Kind.ARRIVED, value=8, items=2),
-        event(3, Kind.CUT, batch=1, worker=7, items=2, detail=1),
-        event(3, Kind.PART, value=8, batch=1, items=2),
-        end=10,
-    )
-    (batch,) = traces.batches(entries)
-    assert shape(batch) == (1, 7, "2 items", 3, 7, "unfinished")
-    assert (batch["args"]["close_reason"], batch["args"]["requests"]) == ("idle", 1)
-    assert [each["outcome"] for each in traces.requests(entries)] == ["unfinished"]
-    assert traces.arrows(entries) == {(1, 1): 2}
-
-
 def test_an_address_may_be_used_again():
     entries = trace(
         event(1, Kind.ARRIVED, value=8, items=1),
@@ -84,20 +70,6 @@ def test_batches_of_one_thread_that_overlap_have_tracks_of_their_own():
     assert second["tid"] != 7
     names = {each["tid"]: each["args"]["name"] for each in entries if each["name"] == "thread_name"}
     assert names == {7: "worker 1", second["tid"]: "worker 1 (2)"}
-
-
-def test_a_batch_of_a_process_that_died_runs_again_in_another():
-    entries = trace(
-        event(1, Kind.CUT, batch=1, worker=99, items=2),
-        event(2, Kind.SENT, batch=1, worker=7, items=2),
-        event(4, Kind.RETURNED, batch=1),
-        event(6, Kind.SENT, batch=1, worker=8, items=2),
-        event(8, Kind.COMPLETED, batch=1, detail=1),
-    )
-    assert [shape(each) for each in traces.batches(entries)] == [
-        (7, 7, "2 items", 2, 2, "lost"),
-        (8, 8, "2 items, again", 6, 2, "answered"),
-    ]
 
 
 def test_a_batch_for_which_a_process_had_no_memory_runs_in_halves():

@@ -197,20 +197,6 @@ def test_buffers_of_other_types_arrive():
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("size", [0, 1, 24, LARGE])
-@pytest.mark.parametrize(
-    "name", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64"]
-)
-def test_tensors_arrive_writable_and_isolated(torch, name, size):
-    tensor = (torch.arange(size) % 2).to(getattr(torch, name))
-    first, second = (seen[0] for seen in _core._travel((tensor,), 2))
-    assert first.dtype == tensor.dtype
-    assert torch.equal(first, tensor)
-    first.fill_(0)
-    assert torch.equal(second, tensor)
-
-
-@pytest.mark.torch
 @pytest.mark.parametrize("make", ["scalar", "transposed", "strided", "expanded", "conj", "grad"])
 def test_tensors_of_every_layout_arrive(torch, make):
     tensor = torch.arange(60_000, dtype=torch.float64).reshape(200, 300)

@@ -1,8 +1,7 @@
 """The trace context of a request, which travels to the worker of its batch; and its timing."""
 
 import pytest
-from broker_bodies import Carrier, Client
-from remote import LONG, RelayClient, RemoteEngine
+from remote import LONG, RemoteEngine
 from thread_models import double
 
 from service_streamer import ThreadedStreamer
@@ -13,7 +12,7 @@ pytest_plugins = ["remote_fixtures"]
 CLOSE_REASONS = ("idle", "returned", "linger", "max_latency")  # of a batch that is not full
 
 
-@pytest.fixture(params=["threads", "processes", "link", "bytes"])
+@pytest.fixture(params=["threads", "processes"])
 def way(request):
     """How a request gets to its worker. The workers are threads of the test."""
     return request.param
@@ -28,14 +27,7 @@ def engines(way):
         if way == "threads":
             made.append(ThreadedStreamer(predict, batch_size, **options))
             return made[-1]._engine
-        owner = RemoteEngine(predict, batch_size=batch_size, inline=way == "bytes", **options)
-        made.append(owner)
-        if way == "link":
-            made.append(RelayClient(owner.server.address))
-        elif way == "bytes":
-            made.append(Client())
-            made.append(Carrier(made[-1], owner.server))
-            return made[-2].engine
+        made.append(RemoteEngine(predict, batch_size=batch_size, **options))
         return made[-1].engine
 
     yield make
@@ -72,17 +64,14 @@ def test_contexts_reach_the_worker(engines, runs):
     assert second[1][0][0] == b"other"
 
 
-def test_timing_is_known_where_the_batch_was_made(engines, way):
+def test_timing_is_known_where_the_batch_was_made(engines):
     engine = engines()
     future = engine.submit([1, 2], None, 0)
     assert future.result(LONG) == [2, 4]
-    if way in ("link", "bytes"):
-        assert future._timing() is None
-    else:
-        queue_time, service_time, items, reason = future._timing()
-        assert 0 <= queue_time < LONG
-        assert 0 < service_time < LONG
-        assert (items, reason) == (2, "idle")
+    queue_time, service_time, items, reason = future._timing()
+    assert 0 <= queue_time < LONG
+    assert 0 < service_time < LONG
+    assert (items, reason) == (2, "idle")
     empty = engine.submit([], None, 0)
     assert empty.result(LONG) == []
     assert empty._timing() is None

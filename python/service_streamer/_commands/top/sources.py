@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import http.client
-import json
 import re
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -15,10 +12,9 @@ from ..._processes.streamer import Streamer
 from ..._statistics.parts import StreamStats
 from ..._statistics.stats import StreamerStats
 from ..options import CommandError
+from ..page import SCHEMES, Page
 
 _BROKER = re.compile(r"(rediss?(\+\w+)?|unix)://.*|(\[[^\]/]*\]|[^@/:\[]+):\d+")
-_PAGE = ("http://", "https://")
-_TIMEOUT = 5.0  # s for an answer of a page
 
 
 def is_broker(place: str) -> bool:
@@ -59,7 +55,7 @@ def open_source(place: str, prefix: str, shards: int) -> Source:
         CommandError: the address is invalid, or the extra ``redis`` is missing.
     """
     try:
-        if place.startswith(_PAGE):
+        if place.startswith(SCHEMES):
             return PageSource(place)
         if is_broker(place):
             return QueueSource(place, prefix, shards)
@@ -109,27 +105,19 @@ class PageSource:
 
     def __init__(self, url: str) -> None:
         self.name = url
-        self._url = url.rstrip("/") + "/stats"
+        self._page = Page(url)
 
     def read(self) -> PageStats:
         """Return what the page tells of its hubs."""
         try:
-            with urllib.request.urlopen(self._url, timeout=_TIMEOUT) as answer:
-                document = json.load(answer)
-            hubs = {
-                name: {key: each[key] for key in ("ready", "reason", "verdict", "models")}
-                for name, each in document["streamers"].items()
-                if each["models"] is not None
-            }
-            time = document["time"]
-        except OSError as error:
-            reason = getattr(error, "reason", error)
-            raise StreamerError(f"{self._url} cannot be read: {reason}") from None
-        except (ValueError, LookupError, TypeError, AttributeError, http.client.HTTPException):
-            raise StreamerError(f"{self._url} has no statistics of service_streamer.web") from None
+            document, hubs = self._page.stats()
+        except CommandError as error:
+            raise StreamerError(str(error)) from None
         if not hubs:
             raise StreamerError(f"{self.name} shows no hub: give the address of its streamer")
-        return PageStats(time, hubs)
+        fields = ("ready", "reason", "verdict", "models")
+        looks = {name: {key: each[key] for key in fields} for name, each in hubs.items()}
+        return PageStats(document["time"], looks)
 
     def close(self) -> None:
         """Close nothing."""

@@ -6,6 +6,7 @@ stands for the whole request, so the sender gets all of it together.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 import pickle
@@ -24,45 +25,25 @@ from ..._waiting.threads import original
 from ..payloads import Packed, to_message
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class SentRequest:
     """One request of this client: what it carries, and where its outputs go."""
 
-    __slots__ = (
-        "batches",
-        "context",
-        "deadline",
-        "items",
-        "number",
-        "priority",
-        "renewals",
-        "tenant",
-        "traits",
-    )
-
-    def __init__(
-        self,
-        items: list[Any],
-        traits: tuple[list[int], list[float]] | None,
-        deadline: float | None,
-        priority: int,
-        tenant: str | None,
-        context: bytes | None,
-    ) -> None:
-        self.items = items
-        """the items of the caller; a `Payload` each once it is sent"""
-        self.traits = traits
-        """the keys and the weights of the items; None: they have none"""
-        self.deadline = deadline
-        """the deadline in `time.monotonic()` seconds; None: no limit"""
-        self.priority = priority
-        self.tenant = tenant
-        self.context = context
-        self.number = 0
-        """the number by which the owner knows it; 0: it has not been sent"""
-        self.renewals = 0
-        """how often it was sent again because its outputs were lost"""
-        self.batches: list[_core.Batch] = []
-        """a batch for each item that the sender has taken"""
+    items: list[Any]
+    """the items of the caller; a `Payload` each once it is sent"""
+    traits: tuple[list[int], list[float]] | None
+    """the keys and the weights of the items; None: they have none"""
+    deadline: float | None
+    """the deadline in `time.monotonic()` seconds; None: no limit"""
+    priority: int
+    tenant: str | None
+    context: bytes | None
+    number: int = 0
+    """the number by which the owner knows it; 0: it has not been sent"""
+    renewals: int = 0
+    """how often it was sent again because its outputs were lost"""
+    batches: list[_core.Batch] = dataclasses.field(default_factory=list)
+    """a batch for each item that the sender has taken"""
 
     @property
     def ended(self) -> bool:
@@ -213,33 +194,25 @@ class Submissions:
                 self._cancel(sents[0])
             raise
 
-    def submit(
-        self,
-        batch: Any,
-        timeout: float | None,
-        priority: int,
-        tenant: str | None = None,
-        context: bytes | None = None,
-        /,
-    ) -> Any:
+    def submit(self, *request: Any) -> Any:
         """Do what ``Engine.submit`` does."""
-        sents = self._sents(batch, timeout, priority, tenant, context)
-        return self._watched(self._engine.submit(sents, timeout, priority, tenant), sents)
+        return self._watched(self._engine.submit, *request)
 
-    def submit_async(
+    def submit_async(self, *request: Any) -> Any:
+        """Do what ``Engine.submit_async`` does."""
+        return self._watched(self._engine.submit_async, *request)
+
+    def _watched(
         self,
+        submit: Callable[..., Any],
         batch: Any,
         timeout: float | None,
         priority: int,
         tenant: str | None = None,
         context: bytes | None = None,
-        /,
     ) -> Any:
-        """Do what ``Engine.submit_async`` does."""
         sents = self._sents(batch, timeout, priority, tenant, context)
-        return self._watched(self._engine.submit_async(sents, timeout, priority, tenant), sents)
-
-    def _watched(self, future: Any, sents: list[SentRequest]) -> Any:
+        future = submit(sents, timeout, priority, tenant)
         if sents:
             future.add_done_callback(lambda _: self._cancel(sents[0]))
         return future
