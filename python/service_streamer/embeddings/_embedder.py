@@ -81,7 +81,8 @@ class Embedder:
         batch_size: the most texts of a batch. None: 256, or what a native model takes.
         coalesce, worker_timeout: as for the streamer. Without a deadline a call may embed any
             number of texts.
-        streamer: makes the streamer of a model, a batch size and options, such as `Streamer`.
+        streamer: makes the streamer of a model, a batch size and options, such as `Streamer`. None:
+            a `ThreadedStreamer`.
         options: further options of the streamer, such as ``cache``, ``overflow``,
             ``max_queue_weight`` and ``bucket``, which is 16, 32 and so on to 4096 tokens.
 
@@ -117,7 +118,7 @@ class Embedder:
         batch_size: int | None = None,
         coalesce: Any = True,
         worker_timeout: float | None = None,
-        streamer: Callable[..., BaseStreamer] = ThreadedStreamer,
+        streamer: Callable[..., BaseStreamer] | None = None,
         **options: Any,
     ) -> None:
         one_of("pooling", pooling, get_args(Pooling))
@@ -142,7 +143,7 @@ class Embedder:
             native = isinstance(model, NativeModel)
             batch_size = min(BATCH_SIZE, model.signature.max_batch) if native else BATCH_SIZE
         self._model = model
-        self.streamer: BaseStreamer = streamer(
+        self.streamer: BaseStreamer = (streamer or ThreadedStreamer)(
             run,
             batch_size,
             weight=_weigh_text if self._tokenizer is None else _weigh,
