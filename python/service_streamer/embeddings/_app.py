@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import orjson
@@ -17,37 +18,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .. import (
-    BrokerError,
-    CancelledError,
-    QueueFull,
-    RequestTimeout,
-    StreamerClosed,
-    WorkerInitError,
-    WorkerLost,
-)
 from .._base.messages import describe, text_of
+from .._base.statuses import STATUSES, pause
 from ._embedder import Embedder
 from ._errors import InvalidRequest, WrongTask
 
-Answer = Callable[[Request, dict[str, Any]], Awaitable[Any]]
+Answer = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 
-LONGEST_PAUSE = 3600  # s until a client is to try again
 NAME = "default"
+LARGE = 200_000  # numbers of an answer that would hold up an event loop for about 10 ms
 
-_STATUS: tuple[tuple[tuple[type[Exception], ...], int, str, str | None], ...] = (
-    ((InvalidRequest, WrongTask), 400, "invalid_request_error", None),
-    ((QueueFull,), 429, "requests", "rate_limit_exceeded"),
-    ((CancelledError,), 499, "server_error", "cancelled"),
-    ((RequestTimeout,), 504, "server_error", "timeout"),
-    (
-        (StreamerClosed, WorkerLost, WorkerInitError, BrokerError),
-        503,
-        "server_error",
-        "unavailable",
-    ),
-)
-"""exceptions, and their status of HTTP, and type and code of OpenAI"""
+_OPENAI = {
+    400: ("invalid_request_error", None),
+    429: ("requests", "rate_limit_exceeded"),
+    499: ("server_error", "cancelled"),
+    503: ("server_error", "unavailable"),
+    504: ("server_error", "timeout"),
+}
+"""type and code of OpenAI, by status"""
 
 _logger = logging.getLogger("service_streamer")
 
@@ -94,7 +82,8 @@ class Routes:
         async def endpoint(request: Request) -> Response:
             try:
                 body = await self._body(request)
-                return _json(200, await _unless_gone(request, answer(request, body)))
+                answered: Response = await _unless_gone(request, answer(request, body))
+                return answered
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
@@ -102,7 +91,7 @@ class Routes:
 
         return endpoint
 
-    async def embeddings(self, request: Request, body: dict[str, Any]) -> Any:
+    async def embeddings(self, request: Request, body: dict[str, Any]) -> Response:
         """Return what OpenAI's ``/v1/embeddings`` returns."""
         model = self._model(body)
         form = _field(body, "encoding_format", str, "float")
@@ -113,18 +102,18 @@ class Routes:
         if isinstance(texts, str) or (isinstance(texts, list) and texts and _are_ids(texts)):
             texts = [texts]
         self._check_texts(texts, "input")
+        self._check_ids(texts)
         dimensions, timeout = _field(body, "dimensions", int), self._limit(request)
-        items = await self.embedder._aitems(texts)
-        rows = await self.embedder.streamer.apredict(items, timeout=timeout)
-        vectors = self.embedder._vectors(texts, rows, dimensions)
-        told = [base64.b64encode(each).decode() for each in vectors] if form != "float" else vectors
-        data = [
-            {"object": "embedding", "index": place, "embedding": each}
-            for place, each in enumerate(told)
-        ]
-        return {"object": "list", "data": data, "model": model, "usage": self._usage(items)}
+        with _naming("input"):
+            items, rows = await self.embedder._arun(texts, None, timeout)
+        with _naming("dimensions"):
+            vectors = self.embedder._vectors(texts, rows, dimensions)
+        about = {"model": model, "usage": _usage(self.embedder, items)}
+        if vectors.size <= LARGE:
+            return _embedded(vectors, form, about)
+        return await asyncio.to_thread(_embedded, vectors, form, about)
 
-    async def rerank(self, request: Request, body: dict[str, Any]) -> Any:
+    async def rerank(self, request: Request, body: dict[str, Any]) -> Response:
         """Return what ``/rerank`` of Cohere and Jina returns, or that of TEI for ``texts``."""
         model, query = self._model(body), _field(body, "query", str)
         if query is None:
@@ -136,33 +125,27 @@ class Routes:
         top_n, timeout = _field(body, "top_n", int), self._limit(request)
         if top_n is not None and top_n < 1:
             raise Refused(f"top_n must be at least 1, not {top_n}", "top_n")
-        items = await self.reranker._aitems(texts, query)
-        rows = await self.reranker.streamer.apredict(items, timeout=timeout)
-        ranking = self.reranker._ranking(rows, top_n)
-        if param == "texts":
-            shown = _field(body, "return_text", bool, False)
-            return [
-                {"index": each.index, "score": each.score}
-                | ({"text": texts[each.index]} if shown else {})
-                for each in ranking
-            ]
-        shown = _field(body, "return_documents", bool, False)
-        results = [
-            {"index": each.index, "relevance_score": each.score}
-            | ({"document": {"text": texts[each.index]}} if shown else {})
-            for each in ranking
-        ]
-        return {"model": model, "results": results, "usage": self._usage(items)}
+        is_tei = param == "texts"
+        score = "score" if is_tei else "relevance_score"
+        shown = _field(body, "return_text" if is_tei else "return_documents", bool, False)
+        with _naming(param):
+            items, rows = await self.reranker._arun(texts, query, timeout)
+        results: list[dict[str, Any]] = []
+        for each in self.reranker._ranking(rows, top_n):
+            results.append({"index": each.index, score: each.score})
+            if shown:
+                text = {"text": texts[each.index]}
+                results[-1] |= text if is_tei else {"document": text}
+        if is_tei:
+            return _json(200, results)
+        usage = _usage(self.reranker, items)
+        return _json(200, {"model": model, "results": results, "usage": usage})
 
     async def models(self, request: Request) -> Response:
         """Answer ``GET /v1/models`` as OpenAI does."""
         model = {"id": self.name or NAME, "object": "model", "created": 0}
         data = [{**model, "owned_by": "service-streamer"}]
         return _json(200, {"object": "list", "data": data})
-
-    def _usage(self, items: list[Any]) -> dict[str, int]:
-        tokens = self.embedder._count(items)
-        return {"prompt_tokens": tokens, "total_tokens": tokens}
 
     def _model(self, body: dict[str, Any]) -> str:
         given: str = _field(body, "model", str, self.name or NAME)
@@ -177,6 +160,13 @@ class Routes:
         if len(texts) > self.max_texts:
             what = f"{param} has {len(texts)} texts: send at most {self.max_texts} in a request"
             raise Refused(what, param)
+
+    def _check_ids(self, texts: list[Any]) -> None:
+        """Refuse token ids that cannot be checked: a wrong one may end the model on a GPU."""
+        known = self.embedder._tokenizer
+        if known is not None and known.size is None and any(isinstance(t, list) for t in texts):
+            what = "input has token ids, and the vocabulary of the model is unknown: send texts"
+            raise Refused(what, "input")
 
     def _limit(self, request: Request) -> float | None:
         given = request.headers.get("x-request-timeout")
@@ -214,6 +204,29 @@ def _field(body: dict[str, Any], name: str, kind: type, default: Any = None) -> 
     return value
 
 
+@contextlib.contextmanager
+def _naming(param: str) -> Iterator[None]:
+    """Name the field that an InvalidRequest is about."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise Refused(text_of(error), param) from None
+
+
+def _usage(embedder: Embedder, items: list[Any]) -> dict[str, int]:
+    tokens = embedder._count(items)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def _embedded(vectors: Any, form: str, about: dict[str, Any]) -> Response:
+    told = [base64.b64encode(each).decode() for each in vectors] if form != "float" else vectors
+    data = [
+        {"object": "embedding", "index": place, "embedding": each}
+        for place, each in enumerate(told)
+    ]
+    return _json(200, {"object": "list", "data": data, **about})
+
+
 def _are_ids(texts: list[Any]) -> bool:
     return all(type(each) is int for each in texts)
 
@@ -238,30 +251,28 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
+    status, headers = getattr(error, "status_code", 404), getattr(error, "headers", None)
     what = f"{request.method} {request.url.path:.200} does not exist"
-    return _json(status, _error(what, "invalid_request_error"))
+    if status == 405:
+        allowed = (headers or {}).get("Allow", "another method")
+        what = f"{request.url.path:.200} does not take {request.method}: use {allowed}"
+    return _json(status, _error(what, "invalid_request_error"), headers)
 
 
 def _failure(error: Exception) -> Response:
     if isinstance(error, Refused):
         kind = "invalid_request_error"
         return _json(error.status, _error(str(error), kind, error.param, error.code))
-    for kinds, status, kind, code in _STATUS:
+    table: tuple[tuple[Any, int], ...] = (((InvalidRequest, WrongTask), 400), *STATUSES)
+    for kinds, status in table:
         if isinstance(error, kinds):
+            kind, code = _OPENAI[status]
             body = _error(text_of(error) or type(error).__name__, kind, None, code)
-            return _json(status, body, _pause(error) if status in (429, 503) else None)
+            seconds = pause(error, status)
+            return _json(status, body, seconds and {"retry-after": str(seconds)})
     about = {"error": describe(error)}
     _logger.error("a request failed: %s", *about.values(), exc_info=error, extra=about)
     return _json(500, _error(describe(error), "server_error"))
-
-
-def _pause(error: Any) -> int:
-    try:
-        seconds: float = min(LONGEST_PAUSE, max(1, error.retry_after))  # 1 for NaN
-        return math.ceil(seconds)
-    except Exception:  # none, or not a number
-        return 1
 
 
 def _error(
@@ -270,7 +281,6 @@ def _error(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _json(status: int, content: Any, retry_after: int | None = None) -> Response:
+def _json(status: int, content: Any, headers: Any = None) -> Response:
     body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    headers = None if retry_after is None else {"retry-after": str(retry_after)}
     return Response(body, status, headers, media_type="application/json")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from .. import StreamerStats, ThreadedStreamer
+from .. import QueueFull, RequestTimeout, StreamerStats, ThreadedStreamer
 from .._base.messages import short, wrong_option
 from .._base.options import count, flag, one_of
 from .._base.types import FileCollate
@@ -68,7 +71,8 @@ class Embedder:
             and a text) that returns token ids, or a mapping with ``input_ids``. None: the model has
             its own.
         max_tokens: the most tokens of a batch, with its padding.
-        max_length: the most tokens of a text. None: what the model or the tokenizer says.
+        max_length: the most tokens of a text. None: what the model or the tokenizer says, the
+            smaller one.
         truncate: cut longer texts, as ``encode`` does. False: raise `InvalidRequest`.
         pooling: of outputs for each token: their mean, or the output for the first token ("cls") or
             the last one. Outputs with one row for each text are not pooled.
@@ -124,18 +128,24 @@ class Embedder:
         one_of("pooling", pooling, get_args(Pooling))
         one_of("collate", collate, get_args(FileCollate))
         flag("truncate", truncate)
+        if normalize is not None:
+            flag("normalize", normalize)
         if max_length is not None:
             count("max_length", max_length)
+        given: dict[str, Any] = {"device": device}
+        given |= {"pooling": pooling} if pooling != "mean" else {}
+        given |= {"collate": collate} if collate != "pad" else {}
         self._tokenizer: Tokenizer | None = None
         self._embeds = self._ranks = True
         self._width = 0
         self._normalize = tokenizer is not None if normalize is None else normalize
         if tokenizer is None:
-            run = self._own_way(model, max_length, truncate)
+            run = self._own_way(model, max_length, truncate, given)
         else:
-            self._tokenizer = Tokenizer(tokenizer, max_length, truncate)
-            model = load(model)
+            self._tokenizer = Tokenizer(tokenizer, max_length, truncate, model)
+            model = load(model, self._tokenizer.pad)
             if isinstance(model, OnnxModel | NativeModel):
+                _refuse({**given, "pooling": None}, "a file")
                 run = FileModel(model, pooling)
             else:
                 run = TorchModel(model, self._tokenizer, pooling, collate, device)
@@ -143,10 +153,16 @@ class Embedder:
             native = isinstance(model, NativeModel)
             batch_size = min(BATCH_SIZE, model.signature.max_batch) if native else BATCH_SIZE
         self._model = model
+        self._weigh: Callable[[Any], int] = _weigh
+        if self._tokenizer is None:
+            most = getattr(model, "max_seq_length", None)
+            known = type(most) is int and most > 0
+            self._weigh = functools.partial(_weigh_text, most=most if known else None)
+        self._shares = coalesce is not False or options.get("cache") is not None
         self.streamer: BaseStreamer = (streamer or ThreadedStreamer)(
             run,
             batch_size,
-            weight=_weigh_text if self._tokenizer is None else _weigh,
+            weight=self._weigh,
             max_weight=count("max_tokens", max_tokens),
             padded=collate == "pad",
             coalesce=coalesce,
@@ -176,13 +192,13 @@ class Embedder:
             An array [texts, width], or [width] of a single str, float32.
 
         Raises:
-            InvalidRequest: a text is invalid, or has more than the dimensions of the model.
+            InvalidRequest: a text is invalid, ``dimensions`` are more than those of the model, or
+                the texts are more than the queue may hold with ``overflow="reject"``.
             InvalidVector: the model returned NaN, or no vectors.
             WrongTask: the model is a reranker.
             Exception: what `predict` of a streamer raises.
         """
-        items = self._items(texts)
-        rows = self.streamer.predict(items, timeout=timeout, priority=priority, tenant=tenant)
+        rows = self._run(texts, None, timeout, priority=priority, tenant=tenant)
         return self._vectors(texts, rows, dimensions)
 
     async def aembed(
@@ -198,10 +214,7 @@ class Embedder:
 
         Long texts are tokenized in another thread.
         """
-        items = await self._aitems(texts)
-        rows = await self.streamer.apredict(
-            items, timeout=timeout, priority=priority, tenant=tenant
-        )
+        _, rows = await self._arun(texts, None, timeout, priority=priority, tenant=tenant)
         return self._vectors(texts, rows, dimensions)
 
     def rerank(
@@ -226,13 +239,12 @@ class Embedder:
             timeout, priority, tenant: as for `predict` of a streamer.
 
         Raises:
-            InvalidRequest: a text is invalid.
+            InvalidRequest: a text is invalid, or there are too many for the queue; see `embed`.
             InvalidVector: the model returned NaN, or no numbers.
             WrongTask: the model is no reranker.
             Exception: what `predict` of a streamer raises.
         """
-        items = self._items(texts, query)
-        rows = self.streamer.predict(items, timeout=timeout, priority=priority, tenant=tenant)
+        rows = self._run(texts, query, timeout, priority=priority, tenant=tenant)
         return self._ranking(rows, top_n)
 
     async def arerank(
@@ -246,10 +258,7 @@ class Embedder:
         tenant: str | None = None,
     ) -> list[Ranked]:
         """Do what `rerank` does, for asyncio. Cancelling the task cancels the request."""
-        items = await self._aitems(texts, query)
-        rows = await self.streamer.apredict(
-            items, timeout=timeout, priority=priority, tenant=tenant
-        )
+        _, rows = await self._arun(texts, query, timeout, priority=priority, tenant=tenant)
         return self._ranking(rows, top_n)
 
     def stats(self) -> StreamerStats:
@@ -282,7 +291,9 @@ class Embedder:
 
     # ----------------------------------------------------------------- private
 
-    def _own_way(self, model: Any, max_length: int | None, truncate: bool) -> Any:
+    def _own_way(
+        self, model: Any, max_length: int | None, truncate: bool, given: dict[str, Any]
+    ) -> Any:
         """Return what runs a model that has a tokenizer of its own."""
         files = isinstance(model, str | os.PathLike | OnnxModel | NativeModel)
         method = next((each for each in ("encode", "predict") if hasattr(model, each)), None)
@@ -292,6 +303,7 @@ class Embedder:
                 f"{short(model)}: pass its tokenizer, too",
                 TypeError,
             )
+        _refuse(given, type(model).__name__)
         self._ranks, self._embeds = method == "predict", method == "encode"
         found = parts_of(model, max_length, truncate)
         if found is None:
@@ -323,13 +335,55 @@ class Embedder:
     async def _aitems(self, texts: Any, query: str | None = None) -> list[Any]:
         texts = texts if isinstance(texts, str) else list(texts)
         parts = [texts] if isinstance(texts, str) else texts
-        if sum(len(each) for each in parts if isinstance(each, str)) < LONG:
+        size = sum(map(_length, parts)) + _length(query) * len(parts)  # a query is in each pair
+        if size < LONG:
             return self._items(texts, query)
         return await asyncio.to_thread(self._items, texts, query)
 
+    def _run(self, texts: Any, query: str | None, timeout: float | None, **how: Any) -> Any:
+        """Return the rows of texts. The timeout holds for tokenizing, too."""
+        begin = time.monotonic()
+        items = self._items(texts, query)
+        with self._refusing(items):
+            return self.streamer.predict(items, timeout=_left(timeout, begin), **how)
+
+    async def _arun(
+        self, texts: Any, query: str | None, timeout: float | None, **how: Any
+    ) -> tuple[list[Any], Any]:
+        """Return the items and the rows of texts."""
+        begin = time.monotonic()
+        items = await self._aitems(texts, query)
+        with self._refusing(items):
+            rows = await self.streamer.apredict(items, timeout=_left(timeout, begin), **how)
+        return items, rows
+
+    @contextlib.contextmanager
+    def _refusing(self, items: Sequence[Any]) -> Iterator[None]:
+        """Raise InvalidRequest instead of QueueFull if the queue never has room for the items."""
+        try:
+            yield
+        except QueueFull:
+            if (reason := self._too_large(items)) is None:
+                raise
+            raise InvalidRequest(f"{reason}: send it in parts") from None
+
+    def _too_large(self, items: Sequence[Any]) -> str | None:
+        """Return why the queue never takes the items one by one, as they are sent to be shared."""
+        weights = {_key(each): self._weigh(each) for each in items}  # equal ones are sent once
+        if not self._shares or len(weights) < 2:
+            return None  # an empty queue takes a request of any size
+        stats, total = self.streamer.stats(), sum(weights.values())
+        if 0 < stats.max_queue_weight < total:
+            bound = f"max_queue_weight={stats.max_queue_weight:g}"
+            return f"the request weighs {total}, more than {bound}"
+        for name in ("max_queue", "max_queue_per_tenant"):
+            if 0 < (most := getattr(stats, name)) < len(weights):
+                return f"the request has {len(weights)} texts, more than {name}={most}"
+        return None
+
     def _count(self, items: Iterable[Any]) -> int:
         """Return the tokens of items, estimated if the model tokenizes itself."""
-        return sum(map(_weigh_text if self._tokenizer is None else _weigh, items))
+        return sum(map(self._weigh, items))
 
     def _vectors(self, texts: Any, rows: Sequence[Any], dimensions: int | None) -> Array:
         vectors = self._matrix(rows)
@@ -352,10 +406,11 @@ class Embedder:
         if scores.shape[1] > 1:
             raise self._wrong_task(True)
         scores = scores.reshape(-1)
+        order = np.argsort(-scores, kind="stable")[:top_n]  # scaled ones may be equal
+        best = scores[order].astype(np.float64)
         if self._normalize:
-            scores = 0.5 * (1 + np.tanh(scores / 2))  # the logistic function, without overflow
-        order = np.argsort(-scores, kind="stable")[:top_n]
-        return [Ranked(int(place), float(scores[place])) for place in order]
+            best = 0.5 * (1 + np.tanh(best / 2))  # the logistic function, without overflow
+        return [Ranked(*each) for each in zip(order.tolist(), best.tolist(), strict=True)]
 
     def _matrix(self, rows: Sequence[Any]) -> Array:
         """Return the rows of the model as one array, float32."""
@@ -388,5 +443,42 @@ def _weigh(item: Item) -> int:
     return len(item[0])
 
 
-def _weigh_text(item: str | tuple[str, str]) -> int:
-    return 1 + (len(item) if isinstance(item, str) else sum(map(len, item))) // LETTERS
+def _weigh_text(item: str | tuple[str, str], most: int | None) -> int:
+    """Estimate tokens: other letters than those of ASCII are one each."""
+    text = item if isinstance(item, str) else "".join(item)
+    plain = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
+    weight = 1 + plain // LETTERS + len(text) - plain
+    return weight if most is None else min(weight, most)
+
+
+def _key(item: Any) -> Any:
+    """Return what is equal for equal items."""
+    if isinstance(item, str) or isinstance(item[0], str):
+        return item
+    return tuple(None if each is None else each.tobytes() for each in item)
+
+
+def _length(part: Any) -> int:
+    """Return the letters or ids of a text; 0 if it has neither."""
+    return len(part) if isinstance(part, str | list | tuple) else getattr(part, "size", 0)
+
+
+def _left(timeout: float | None, begin: float) -> float | None:
+    """Return what is left of a timeout. The streamer refuses one that is no number."""
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
+        return timeout
+    left = timeout - (time.monotonic() - begin)
+    if left <= 0:
+        text = "the texts were not tokenized within the deadline of the request"
+        raise RequestTimeout(f"{text} ({timeout:g} s)")
+    return left
+
+
+def _refuse(given: dict[str, Any], model: str) -> None:
+    """Raise ValueError for an option that has no effect. None: it was not given."""
+    for name, value in given.items():
+        if value is not None:
+            raise wrong_option(
+                f"{name}={value!r} is for a module of torch with its tokenizer, not for {model}: "
+                "leave it out"
+            )

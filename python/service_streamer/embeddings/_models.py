@@ -31,19 +31,10 @@ class FileModel:
     def __init__(self, model: OnnxModel | NativeModel, pooling: str) -> None:
         self.model = model  # a streamer loads it
         self._pooling = pooling
-        self._as: Callable[..., Any] = dict
-        if isinstance(model, OnnxModel):
-            inputs = [(each.name, each.dtype) for each in model.inputs]
-        else:
-            inputs = [
-                (each.name, each.dtype)
-                for each in model.signature.inputs
-                if each.name not in model.generated
-            ]
-            if model.signature.input_structure != "dict":
-                self._as = _values
+        is_dict = isinstance(model, OnnxModel) or model.signature.input_structure == "dict"
+        self._as: Callable[..., Any] = dict if is_dict else _values
         self._inputs: list[tuple[str, str, Any]] = [
-            (name, role_of(name), np.dtype(dtype)) for name, dtype in inputs
+            (each.name, role_of(each.name), np.dtype(each.dtype)) for each in _inputs_of(model)
         ]
         if [role for _, role, _ in self._inputs].count("ids") != 1:
             raise wrong_option(
@@ -72,6 +63,13 @@ class FileModel:
         if self._pooling == "mean":
             return row[:count].mean(0, dtype=np.float32)
         return row[0 if self._pooling == "cls" else count - 1].copy()  # not the whole batch
+
+
+def _inputs_of(model: Any) -> list[Any]:
+    """Return the inputs of a file that an item has."""
+    if isinstance(model, OnnxModel):
+        return list(model.inputs)
+    return [each for each in model.signature.inputs if each.name not in model.generated]
 
 
 def _values(form: dict[str, Any]) -> Any:
@@ -106,11 +104,9 @@ class TorchModel:
 
         names = None if features else _arguments(model)
         self._has_types = names is None or "types" in names
-        pooled = Pooled(model, names, pooling, activation).eval()
-        if device is not None:
-            pooled.to(device)
         self.model = BatchedModel(
-            pooled,
+            Pooled(model, names, pooling, activation).eval(),
+            device=device,
             collate=collate,
             pad_value={"ids": tokenizer.pad},
             mask="mask" if collate == "pad" else None,
@@ -138,11 +134,12 @@ def _arguments(model: Callable[..., Any]) -> dict[str, str]:
         return usual
     known = [each for each in given if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
     needed = [each.name for each in known if each.default is each.empty]
+    every = {each.name for each in known}
     names: dict[str, str] = {}
     for role, name in FEATURES.items():
-        others = [each for each in needed if role_of(each) == role]
-        if any(each.name == name for each in known) or others:
-            names[role] = name if any(each.name == name for each in known) else others[0]
+        fitting = [name] if name in every else [each for each in needed if role_of(each) == role]
+        if fitting:
+            names[role] = fitting[0]
     return names if "ids" in names else usual
 
 
@@ -179,7 +176,7 @@ def parts_of(model: Any, max_length: int | None, truncate: bool) -> tuple[Any, T
     for name in ("max_seq_length", "max_length"):
         max_length = getattr(model, name, None) if max_length is None else max_length
     try:
-        own = Tokenizer(tokenizer, max_length, truncate)
+        own = Tokenizer(tokenizer, max_length, truncate, module)
         run = TorchModel(
             module,
             own,
@@ -200,11 +197,18 @@ def parts_of(model: Any, max_length: int | None, truncate: bool) -> tuple[Any, T
     return (run, own) if same else None
 
 
-def load(model: Any) -> Any:
-    """Return a model, or that of the path of an ONNX file or a package, which pads its items."""
+def load(model: Any, pad: int) -> Any:
+    """Return a model, or that of the path of an ONNX file or a package, which pads its items.
+
+    Args:
+        model: or a path.
+        pad: the id that token ids are padded with.
+    """
     if isinstance(model, str | os.PathLike):
         kind: Any = OnnxModel if os.fspath(model).endswith(".onnx") else NativeModel
-        return kind(model, collate="pad")
+        made = kind(model, collate="pad")
+        ids = [each.name for each in _inputs_of(made) if role_of(each.name) == "ids"]
+        return made if pad == 0 else kind(model, collate="pad", pad_value=dict.fromkeys(ids, pad))
     if not callable(model):
         raise wrong_option(
             "model must be a module of torch, an OnnxModel, a NativeModel, the path of a file, or "

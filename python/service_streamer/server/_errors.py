@@ -16,28 +16,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
-from typing import Any
 
-from .._base.errors import (
-    BrokerError,
-    CancelledError,
-    QueueFull,
-    RequestTimeout,
-    SerializationError,
-    StreamerClosed,
-    StreamerError,
-    WorkerInitError,
-    WorkerLost,
-)
+from .._base.errors import SerializationError, StreamerError
 from .._base.messages import describe, text_of
+from .._base.statuses import STATUSES, pause
 from ..hub import ModelLoadError, UnknownModel
 
 STREAMS = "the model streams its outputs: ask /v1/models/NAME:stream, or ModelStreamInfer of gRPC"
-
-_LONGEST_PAUSE = 3600  # s until a client is to try again
 
 
 class InvalidInput(ValueError):
@@ -107,6 +93,12 @@ class Failure:
     """seconds after which the request may succeed; None: unknown"""
 
 
+_CODES = {
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (InvalidInput, 400, "INVALID_ARGUMENT"),
     (WrongForm, 400, "INVALID_ARGUMENT"),
@@ -115,15 +107,9 @@ _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (UnknownModel, 404, "NOT_FOUND"),
     (UnknownService, 404, "NOT_FOUND"),
     (TooManyTries, 429, "RESOURCE_EXHAUSTED"),
-    (QueueFull, 429, "RESOURCE_EXHAUSTED"),
-    (CancelledError, 499, "CANCELLED"),
-    (RequestTimeout, 504, "DEADLINE_EXCEEDED"),
     (NotServing, 503, "UNAVAILABLE"),
     (ModelLoadError, 503, "UNAVAILABLE"),
-    (StreamerClosed, 503, "UNAVAILABLE"),
-    (WorkerLost, 503, "UNAVAILABLE"),
-    (WorkerInitError, 503, "UNAVAILABLE"),
-    (BrokerError, 503, "UNAVAILABLE"),
+    *((kind, status, _CODES[status]) for kind, status in STATUSES),
 )
 
 
@@ -134,17 +120,8 @@ def failure(error: BaseException) -> Failure:
             text = text_of(error) or kind.__name__
             if kind is UnknownModel:  # the beginning by which clients of Triton know it
                 text = f"Request for unknown model: {text}"
-            return Failure(status, code, text, _pause(error, status))
+            return Failure(status, code, text, pause(error, status))
     if isinstance(error, SerializationError) and isinstance(error.__cause__, RecursionError):
         return Failure(400, "INVALID_ARGUMENT", "the request is nested too deeply")
     known = issubclass(type(error), StreamerError)
     return Failure(500, "INTERNAL", text_of(error) if known else describe(error))
-
-
-def _pause(error: Any, status: int) -> int | None:
-    """Return the seconds until a client tries again. Never raises: a model may raise QueueFull."""
-    if status == 429:
-        with contextlib.suppress(Exception):  # not a number
-            seconds: float = min(_LONGEST_PAUSE, max(1, error.retry_after))  # 1 for NaN
-            return math.ceil(seconds)
-    return 1 if status in (429, 503) else None

@@ -1,7 +1,10 @@
 """`Embedder`: the vectors of many callers are those of each text by itself."""
 
 import asyncio
+import contextlib
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +23,7 @@ from service_streamer.embeddings import (
     Ranked,
     WrongTask,
 )
+from service_streamer.embeddings._tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -134,6 +138,77 @@ def test_a_full_queue_refuses_and_a_close_ends_requests(embedders, threads, gate
         pass
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_queue_weight": 3}, "weighs 50, more than max_queue_weight=3: send it in parts"),
+        ({"max_queue": 3}, "has 50 texts, more than max_queue=3: send it in parts"),
+        ({"max_queue_per_tenant": 3}, "has 50 texts, more than max_queue_per_tenant=3: send it"),
+    ],
+)
+def test_a_request_that_the_queue_never_takes_is_invalid(
+    embedders, threads, gated, options, message
+):
+    model, gate = gated
+    embedder = embedders(model, overflow="reject", **options)
+    texts = [f"{number}" for number in range(50)]
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match=message):
+            embedder.embed(texts)
+    with pytest.raises(InvalidRequest, match=message):
+        asyncio.run(embedder.aembed(texts))
+    gate.open()
+    assert len(embedder.embed(["same"] * 50)) == 50
+
+
+def test_a_deadline_holds_for_tokenizing_too(embedders):
+    embedder = embedders(Encodes())
+    items = embedder._items
+    embedder._items = lambda *arguments: time.sleep(0.06) or items(*arguments)
+    with pytest.raises(RequestTimeout, match="not tokenized within the deadline"):
+        embedder.embed(["a"], timeout=0.05)
+    with pytest.raises(RequestTimeout, match="not tokenized within the deadline"):
+        asyncio.run(embedder.aembed(["a"], timeout=0.05))
+    with pytest.raises(ValueError, match="timeout"):
+        embedder.embed(["a"], timeout=-1)
+
+
+@pytest.mark.parametrize(
+    ("texts", "query"),
+    [
+        ("a" * 20_000, None),
+        (["a"] * 200, "b" * 100),
+        ([[1] * 10_000] * 2, None),
+        ([np.ones(20_000, int)], None),
+    ],
+)
+def test_what_takes_long_is_not_tokenized_in_the_event_loop(embedders, texts, query):
+    embedder = embedders(Encodes() if query is None else Predicts())
+    items, seen = embedder._items, []
+
+    def recorded(*arguments):
+        seen.append(threading.get_ident())
+        return items(*arguments)
+
+    async def ask():
+        with contextlib.suppress(InvalidRequest):  # token ids
+            await (embedder.aembed(texts) if query is None else embedder.arerank(query, texts))
+
+    embedder._items = recorded
+    asyncio.run(ask())
+    assert len(seen) == 1
+    assert seen[0] != threading.get_ident()
+
+
+def test_tokens_of_a_model_that_tokenizes_itself_are_estimated(embedders):
+    model = Encodes()
+    assert embedders(model)._count(["a" * 40, "ä" * 40, "aaaaä"]) == 11 + 41 + 3
+    model.max_seq_length = 8
+    embedder = embedders(model)
+    embedder.embed("ä" * 40)
+    assert embedder.stats().weight == 8
+
+
 def test_a_model_in_a_worker_process_answers_the_same(embedders):
     embedder = embedders(Predicts(), streamer=Streamer, mp_start_method="fork")
     assert pairs(embedder.rerank("a b", ["c", "b a", "b"])) == [(1, 2), (2, 1), (0, 0)]
@@ -204,6 +279,9 @@ def test_texts_are_ranked(embedders):
     assert embedder.rerank("red cat", []) == []
     scaled = embedders(Predicts(), normalize=True).rerank("red", ["red"])[0]
     assert scaled.score == pytest.approx(1 / (1 + np.exp(-1)))
+    certain = SimpleNamespace(predict=lambda pairs: [100.0, 300.0, 200.0][: len(pairs)])
+    certain = embedders(certain, normalize=True, coalesce=False)
+    assert pairs(certain.rerank("red", ["a", "b", "c"], top_n=2)) == [(1, 1), (2, 1)]
     with pytest.raises(ValueError, match="top_n must be an int of at least 1"):
         embedder.rerank("red", texts, top_n=0)
 
@@ -231,6 +309,10 @@ def test_a_model_for_the_other_task_is_refused(embedders):
         (Encodes(), {"max_length": 8}, ValueError, "Encodes tokenizes itself, so that max_length"),
         (Encodes(), {"truncate": False}, ValueError, "Encodes tokenizes itself, so that max_len"),
         (Encodes(), {"truncate": 1}, ValueError, "truncate must be True or False, not 1"),
+        (Encodes(), {"normalize": 1}, ValueError, "normalize must be True or False, not 1"),
+        (Encodes(), {"pooling": "cls"}, ValueError, "pooling='cls' is for a module of torch"),
+        (Encodes(), {"collate": "stack"}, ValueError, "collate='stack' is for a module of torch"),
+        (Encodes(), {"device": "cpu"}, ValueError, "device='cpu' is .* not for Encodes: leave it"),
         (Encodes(), {"no_such": 1}, TypeError, "no_such"),
         ("missing.onnx", {"tokenizer": bare}, FileNotFoundError, "missing.onnx does not exist"),
         (3, {"tokenizer": bare}, TypeError, "model must be a module of torch, an OnnxModel"),
@@ -365,6 +447,71 @@ def test_an_invalid_text_is_named(embedders, encoder, text, message):
 def test_token_ids_of_another_tokenizer_are_refused(embedders, encoder):
     with pytest.raises(InvalidRequest, match="token id 50, and the tokenizer of this model"):
         embedders(encoder[0], Few()).embed([[1, 50]])
+
+
+def test_ids_and_positions_are_those_of_the_model():
+    table = SimpleNamespace(num_embeddings=50)
+    model = SimpleNamespace(get_input_embeddings=lambda: table)
+    model.config = SimpleNamespace(max_position_embeddings=8)
+    own = Tokenizer(bare, None, True, model)
+    assert (own.size, own.max_length) == (50, 8)
+    assert Tokenizer(bare, 20, True, model).max_length == 20
+    assert Tokenizer(Words(4), None, True, model).max_length == 4
+    assert Tokenizer(bare, None, True, object()).size is None
+    positions = SimpleNamespace(padding_idx=1)  # as RoBERTa
+    model.named_modules = lambda: [("", model), ("embeddings.position_embeddings", positions)]
+    assert Tokenizer(Words(), None, True, model).max_length == 6
+    with pytest.raises(InvalidRequest, match=r"token id 50, .* has 0 to 49"):
+        own.items([[50]])
+
+
+def test_a_file_pads_with_the_id_of_the_tokenizer(tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from onnx_models import FLOAT, INT64, constant, node, save, value
+
+    from service_streamer.embeddings._models import FileModel, load
+
+    nodes = [
+        node("Cast", "ids", "numbers", to=FLOAT),
+        node("ReduceSum", "numbers axis_1", "sums", keepdims=1),
+        node("Concat", "sums sums", "rows", axis=1),
+    ]
+    inputs = [value("ids", INT64, "batch", "sequence")]
+    outputs = [value("rows", FLOAT, "batch", 2)]
+    path = save(tmp_path / "sums.onnx", nodes, inputs, outputs, [constant("axis_1", [1])])
+    run = FileModel(load(path, 7), "mean")
+    rows = run([(np.array([1]), None), (np.array([1, 2, 3]), None)])
+    assert [each.tolist() for each in rows] == [[15, 15], [6, 6]]
+    with pytest.raises(ValueError, match=r"device='cpu' is .* not for a file"):
+        Embedder(path, bare, device="cpu")
+
+
+def test_a_long_query_is_cut_before_it_is_paired():
+    """Tokenizers make each combination of the parts of both, which cut the pair in the end."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.processors import TemplateProcessing
+
+    names = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "one", "two", "three"]
+    given = tokenizers.Tokenizer(WordLevel({name: n for n, name in enumerate(names)}, "[UNK]"))
+    given.pre_tokenizer = Whitespace()
+    given.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+    )  # fmt: skip
+    query = "one two " * 500
+    own = Tokenizer(given, 9, True)
+    assert own._cut(query).split() == ["one", "two"] * 7
+    assert own._cut("one two") == "one two"
+    given.enable_truncation(9)
+    for text in ("three " * 50, "three"):
+        ids, types = own.items([text], query)[0]
+        expected = given.encode(query, text)
+        assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
+    with pytest.raises(InvalidRequest, match="query has more than 9 tokens: shorten it"):
+        Tokenizer(given, 9, False).items(["three"], query)
 
 
 def test_pairs_are_no_token_ids(embedders, encoder):

@@ -115,6 +115,14 @@ def test_a_module_makes_the_vectors_of_each_text_alone(seeded, alone, pooling, c
         np.testing.assert_allclose(embedder.embed(TEXTS), expected, atol=1e-5)
 
 
+def test_a_module_is_moved_where_it_runs(seeded):
+    module = seeded("Plain")
+    with Embedder(module, Words(), device="cpu") as embedder:
+        assert embedder.embed(TEXTS).shape == (4, 4)
+    with pytest.raises(ValueError, match="device must be"):
+        Embedder(module, Words(), device="no")
+
+
 def test_a_module_that_knows_padding_by_its_id(seeded, torch):
     module = seeded("Plain")
     with Embedder(module, Words(), normalize=False) as embedder:

@@ -15,14 +15,14 @@ pytest.importorskip("httpx")
 
 import httpx
 import numpy as np
-from embedding_models import Encodes, Predicts, Words, vector_of
+from embedding_models import Encodes, Predicts, vector_of
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer import WorkerLost
-from service_streamer.embeddings import Embedder, create_app
+from service_streamer.embeddings import Embedder, _app, create_app
 
 pytest_plugins = ["web_fixtures"]
 
@@ -99,9 +99,14 @@ def test_token_ids_are_counted(embedders, tmp_path, given):
     pytest.importorskip("onnxruntime")
     from onnx_models import encoder
 
-    tokenizer = Words()
-    tokenizer.vocab_size = 50
-    embedder = embedders(encoder(tmp_path / "encoder.onnx"), lambda text: [1, 7, 9, 2])
+    class Fixed:
+        vocab_size = 50
+
+        def __call__(self, text):
+            return [1, 7, 9, 2]
+
+    path = encoder(tmp_path / "encoder.onnx")
+    embedder = embedders(path, Fixed())
     answer = ask(create_app(embedder), EMBEDDINGS, {"input": given}).json()
     texts = [given] if isinstance(given[0], int) else given
     assert len(answer["data"]) == len(texts)
@@ -109,6 +114,10 @@ def test_token_ids_are_counted(embedders, tmp_path, given):
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     alone = embedder.embed(texts)
     np.testing.assert_allclose([each["embedding"] for each in answer["data"]], alone, atol=1e-6)
+    unknown = embedders(path, lambda text: [1, 7, 9, 2])
+    refused = ask(create_app(unknown), EMBEDDINGS, {"input": given})
+    assert told(refused) == invalid("input")
+    assert "the vocabulary of the model is unknown" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -118,12 +127,12 @@ def test_token_ids_are_counted(embedders, tmp_path, given):
         (EMBEDDINGS, {"input": []}, invalid("input")),
         (EMBEDDINGS, {"input": {"a": 1}}, invalid("input")),
         (EMBEDDINGS, {"input": ["a"] * 9}, invalid("input")),
-        (EMBEDDINGS, {"input": ["a", 1]}, invalid()),
-        (EMBEDDINGS, {"input": [1, 2]}, invalid()),  # the model tokenizes itself
+        (EMBEDDINGS, {"input": ["a", 1]}, invalid("input")),
+        (EMBEDDINGS, {"input": [1, 2]}, invalid("input")),  # the model tokenizes itself
         (EMBEDDINGS, {"input": "a", "encoding_format": "hex"}, invalid("encoding_format")),
         (EMBEDDINGS, {"input": "a", "encoding_format": 1}, invalid("encoding_format")),
         (EMBEDDINGS, {"input": "a", "dimensions": "2"}, invalid("dimensions")),
-        (EMBEDDINGS, {"input": "a", "dimensions": 9}, invalid()),
+        (EMBEDDINGS, {"input": "a", "dimensions": 9}, invalid("dimensions")),
         (EMBEDDINGS, {"input": "a", "model": 3}, invalid("model")),
         (EMBEDDINGS, {"input": "a", "model": "b"}, invalid("model", 404, "model_not_found")),
         (EMBEDDINGS, b"{", invalid()),
@@ -142,6 +151,37 @@ def test_token_ids_are_counted(embedders, tmp_path, given):
 def test_what_cannot_be_answered_gets_the_error_of_openai(embedders, path, body, expected):
     app = create_app(embedders(Encodes()), name="mine", max_texts=8, body_limit=1000)
     assert told(ask(app, path, body)) == expected
+
+
+def test_another_method_is_told_which_one_to_use(embedders):
+    response = ask(create_app(embedders(Encodes())), EMBEDDINGS)
+    message = "/openai/v1/embeddings does not take GET: use POST"
+    assert (response.headers["allow"], response.json()["error"]["message"]) == ("POST", message)
+
+
+def test_large_answers_are_written_in_another_thread(embedders, monkeypatch):
+    threads, written = [], _app._embedded
+
+    def recorded(*arguments):
+        threads.append(threading.get_ident())
+        return written(*arguments)
+
+    monkeypatch.setattr(_app, "_embedded", recorded)
+    for width, count in ((2, 1), (100_001, 2)):
+        app = create_app(
+            embedders(Encodes(lambda texts, width=width: np.ones((len(texts), width))))
+        )
+        body = {"input": ["a", "b"][:count], "encoding_format": "base64"}
+        assert len(ask(app, EMBEDDINGS, body).json()["data"]) == count
+    assert [each == threading.get_ident() for each in threads] == [True, False]
+
+
+def test_tokens_of_a_reranker_are_counted_as_it_counts_them(embedders):
+    ranks = Predicts()
+    ranks.max_seq_length = 2
+    app = create_app(embedders(Encodes()), reranker=embedders(ranks))
+    answer = ask(app, RERANK, {"query": "red cat", "documents": ["cat", "a red cat"]}).json()
+    assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf"])
@@ -173,7 +213,9 @@ def test_texts_are_ranked(embedders):
         {"index": 1, "score": 2.0, "text": "red cat"},
         {"index": 0, "score": 1.0, "text": "cat"},
     ]
-    assert told(ask(app, RERANK, {"query": "a", "documents": [{"title": "b"}]})) == invalid()
+    assert told(ask(app, RERANK, {"query": "a", "documents": [{"title": "b"}]})) == invalid(
+        "documents"
+    )
     assert ask(app, EMBEDDINGS, {"input": "a"}).status_code == 200
 
 
@@ -229,6 +271,10 @@ def test_a_full_queue_is_429(busy, threads):
     response = ask(create_app(embedder), EMBEDDINGS, {"input": "a"})
     assert told(response) == (429, "requests", None, "rate_limit_exceeded")
     assert int(response.headers["retry-after"]) >= 1
+    response = ask(create_app(embedder), EMBEDDINGS, {"input": ["a", "b"]})
+    assert told(response) == invalid("input")
+    weighs = "the request weighs 2, more than max_queue_weight=1: send it in parts"
+    assert response.json()["error"]["message"] == weighs
 
 
 def test_a_client_that_goes_is_cancelled(busy, web_servers):
