@@ -153,7 +153,7 @@ def test_what_cannot_be_answered_gets_the_error_of_openai(embedders, path, body,
     assert told(ask(app, path, body)) == expected
 
 
-def test_another_method_is_told_which_one_to_use(embedders):
+def test_the_answer_to_another_method_names_the_right_one(embedders):
     response = ask(create_app(embedders(Encodes())), EMBEDDINGS)
     message = "/openai/v1/embeddings does not take GET: use POST"
     assert (response.headers["allow"], response.json()["error"]["message"]) == ("POST", message)
