@@ -108,6 +108,21 @@ def test_a_copy_that_failed_is_tried_again_when_its_files_stop_changing(
     assert (hub.predict("times", [1]), failures) == ([2], model_of(hub).versions[2].failures)
 
 
+def test_a_folder_with_two_paths_has_changes_at_both(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    found = changes.Changes()
+    found.add(str(tmp_path / "a"))
+    found.add(str(tmp_path / "b"))
+    (tmp_path / "a" / "file").touch()
+    paths = {each.folder for each in found.wait(5)}
+    found._forget(str(tmp_path / "b"))
+    (tmp_path / "a" / "more").touch()
+    assert paths == {str(tmp_path / "a"), str(tmp_path / "b")}
+    assert {each.folder for each in found.wait(5)} == {str(tmp_path / "a")}
+    found.close()
+
+
 def test_only_a_model_that_has_changed_is_read(folder, watched, monkeypatch):
     read = []
     real = ModelFile.read.__func__
