@@ -224,13 +224,14 @@ class ModelHub:
             name: of a model in a folder that is watched.
             path: a folder, or a single file. Or a URL such as "s3://models/sentiment/5", which
                 needs the extra ``remote``, and the package of its file system.
-            version: the number, which must be new. None: the next one.
+            version: the number, which must be new. None: the next one. The hub may still serve a
+                version whose folder was removed; its number is not free.
             timeout: seconds to wait until it is loaded. None: no limit.
 
         Raises:
             UnknownModel: there is no such model.
             ValueError: the version exists already, or `path` is no version.
-            OSError: it cannot be copied.
+            OSError: it cannot be copied. Or the hub cannot read its folder afterwards.
             ModelLoadError: it cannot be loaded, or its outputs are not the expected ones.
             RequestTimeout: it was not loaded within `timeout` seconds.
         """
@@ -239,11 +240,11 @@ class ModelHub:
         limit = _options.timeout("timeout", timeout)
         if version is not None:
             _options.count("version", version, least=0)
-        self._watched(name)
+        model, _ = self._watched(name)
         watching = self._watching
         assert watching is not None
         self._loader.check_open()
-        number: int = greenlets.call(publish, watching.root, name, path, version, limit)
+        number: int = greenlets.call(publish, watching.root, name, path, version, limit, model.held)
         greenlets.call(watching.look, watching.root / name / str(number))
         return number
 

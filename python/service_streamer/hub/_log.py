@@ -50,6 +50,13 @@ def code_changed(version: Version) -> None:
     _logger.warning(text, version.name, extra=_about(version))
 
 
+def files_replaced(version: Version) -> None:
+    """Log that a loaded version has got another folder, which has no effect."""
+    text = "the folder of model %s was replaced after it was loaded, which has no effect: "
+    text += "publish it as a new version"
+    _logger.warning(text, version.name, extra=_about(version))
+
+
 def serves(version: Version) -> None:
     """Log that a version gets the requests from now on."""
     _logger.info("model %s serves now", version.name, extra=_about(version))

@@ -282,6 +282,12 @@ class Model:
         version = self.versions.get(number)
         return None if version is None or version.dropped else version
 
+    def held(self) -> set[int]:
+        """Return the numbers under which a new folder would not be read."""
+        unread = (State.UNLOADED, State.FAILED)
+        known = [each for each in self.versions.copy().values() if not each.dropped]
+        return self.rejected | {each.number for each in known if each.state not in unread}
+
     def earlier(self) -> list[int]:
         """Return the versions to go back to, the best one first.
 

@@ -54,6 +54,56 @@ def test_a_hub_serves_what_it_has_published(folder, watched, new):
     assert hub.predict("times", [1]) == [7]
 
 
+def test_the_number_of_a_version_that_serves_is_not_free(folder, watched, new, monkeypatch, caplog):
+    monkeypatch.setattr(publishing, "_check", lambda *_: None)
+    folder.add(1)
+    hub = watched()
+    assert hub.predict("times", [1]) == [1]
+    shutil.rmtree(folder.model / "1")
+    eventually(lambda: hub.status()["times"].available == ())
+    with pytest.raises(ValueError, match="version=1: the hub still has version 1 of model 'times'"):
+        hub.publish("times", new, version=1)
+    folder.add(1, factor=3)  # without the hub
+    eventually(lambda: hub.status()["times"].available == (1,))
+    said = [each.getMessage() for each in caplog.records]
+    assert sum("folder of model times@1 was replaced" in each for each in said) == 1
+    shutil.rmtree(folder.model / "1")
+    assert hub.publish("times", new) == 2
+
+
+def test_a_trial_finds_the_options_file_of_the_root(folder, new):
+    (folder.root / "models" / "tuned.toml").write_text("[options]\nbatch_size = 8\n")
+    folder.configure(options="options = '../tuned.toml'")
+    assert publishing.publish(folder.root / "models", "times", new, None, None) == 1
+
+
+def test_a_forked_process_does_not_keep_the_lock(folder, new, publish, monkeypatch):
+    kept = []
+    real = publishing.fcntl.flock
+
+    def flock(lock, kind):
+        real(lock, kind)
+        if kind == publishing.fcntl.LOCK_EX:
+            kept.append((os.dup(lock.fileno()), os.open(lock.name, os.O_RDWR)))
+
+    monkeypatch.setattr(publishing.fcntl, "flock", flock)
+    publish(new)
+    ((_, other),) = kept
+    real(other, publishing.fcntl.LOCK_EX | publishing.fcntl.LOCK_NB)
+    for fd in kept[0]:
+        os.close(fd)
+
+
+def test_a_rename_replaces_no_empty_folder(tmp_path, new, monkeypatch):
+    (tmp_path / "1").mkdir()
+    with pytest.raises(ValueError, match="exists already"):
+        publishing._rename(new, tmp_path / "1")
+    publishing._rename(new, tmp_path / "2")
+    monkeypatch.setattr(publishing, "library", object)  # an old one, which cannot do that
+    publishing._rename(tmp_path / "2", tmp_path / "3")
+    assert names_in(tmp_path / "3") == ["factor"]
+
+
 def names_in(path):
     return sorted(os.listdir(path))
 

@@ -108,6 +108,101 @@ def test_a_copy_that_failed_is_tried_again_when_its_files_stop_changing(
     assert (hub.predict("times", [1]), failures) == ([2], model_of(hub).versions[2].failures)
 
 
+@pytest.mark.parametrize(
+    "order",
+    [("", "model.toml", "1/factor"), ("1/factor", "model.toml"), ("1/factor", "1/model.toml")],
+)
+def test_the_files_of_a_new_model_come_in_any_order(folder, watched, settled, order):
+    settled(0)
+    seen = []
+    hub = watched()
+    apply = hub._watching._apply
+    hub._watching._apply = lambda *found: (apply(*found), seen.append(found))[0]
+    new = folder.root / "models" / "later"
+    toml = (folder.model / "model.toml").read_text()
+    for name in order:
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        count = len(seen)
+        if name:
+            (new / name).write_text(toml if name.endswith("toml") else "3")
+        else:
+            new.mkdir()
+        eventually(lambda count=count: len(seen) > count)
+    eventually(lambda: "later" in hub.status() and hub.status()["later"].available == (1,))
+    assert hub.predict("later", [1]) == [3]
+
+
+def test_a_removed_folder_is_waited_for_without_a_pause(folder, watched, waits, settled):
+    settled(0.3)
+    folder.add(1)
+    hub = watched()
+    shutil.copytree(folder.model / "1", folder.model / "2")
+    eventually(lambda: hub._watching._later)
+    (folder.root / "models").rename(folder.root / "away")
+    eventually(lambda: hub._watching._place.path == folder.root)
+    threading.Event().wait(0.4)  # more than it takes to settle
+    assert len(waits) < 20
+    (folder.root / "away").rename(folder.root / "models")
+    eventually(lambda: model_of(hub).serving == 2)
+
+
+def test_a_folder_that_was_moved_away_and_back_is_watched(folder, watched, monkeypatch):
+    folder.add(1)
+    hub = watched()
+    begun = []
+    begin = hub._watching._begin
+    hub._watching._begin = lambda: (begin(), begun.append(1))
+    (folder.root / "models").rename(folder.root / "away")
+    (folder.root / "away").rename(folder.root / "models")
+    eventually(lambda: begun)
+    folder.add(2)
+    eventually(lambda: model_of(hub).serving == 2)
+
+
+def test_a_version_that_was_read_before_its_move_was_reported_is_complete(folder, watched, settled):
+    settled(3600)
+    folder.add(1)
+    hub = watched()
+    shutil.copytree(folder.model / "1", folder.model / "2")  # as if it was renamed
+    eventually(lambda: hub._watching._found["times"].changing)
+    hub._watching.look(hub._watching.root / "times" / "2")
+    assert model_of(hub).available == (1, 2)
+
+
+def test_a_version_that_cannot_be_read_is_not_taken_for_applied(folder, watched, monkeypatch):
+    folder.add(1)
+    hub = watched()
+    monkeypatch.setattr(hub._watching, "_look", lambda *_: {}["broken"])
+    with pytest.raises(OSError, match=r"2 is published, but .*models cannot be read: .*broken"):
+        hub._watching.look(hub._watching.root / "times" / "2")
+
+
+def test_an_options_file_elsewhere_is_watched(folder, watched):
+    (folder.root / "tuned.toml").write_text("[options]\nbatch_size = 8\n")
+    folder.configure(options="options = '../../tuned.toml'")
+    folder.add(1)
+    hub = watched()
+    before = hub._watching._found["times"]
+    (folder.root / "tuned.toml").write_text("[options]\nbatch_size = 16\n")
+    eventually(lambda: hub._watching._found["times"] != before)
+    assert hub._watching._found["times"].file.options["options"].values == {"batch_size": 16}
+
+
+def test_a_folder_with_two_paths_has_changes_at_both(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    found = changes.Changes()
+    found.add(str(tmp_path / "a"))
+    found.add(str(tmp_path / "b"))
+    (tmp_path / "a" / "file").touch()
+    paths = {each.folder for each in found.wait(5)}
+    found._forget(str(tmp_path / "b"))
+    (tmp_path / "a" / "more").touch()
+    assert paths == {str(tmp_path / "a"), str(tmp_path / "b")}
+    assert {each.folder for each in found.wait(5)} == {str(tmp_path / "a")}
+    found.close()
+
+
 def test_only_a_model_that_has_changed_is_read(folder, watched, monkeypatch):
     read = []
     real = ModelFile.read.__func__

@@ -49,7 +49,8 @@ class Changes:
         self.failure: OSError | None = None
         """the reason why the changes of some folders are not reported; None: all of them are"""
         self._fd = -1
-        self._folders: dict[int, str] = {}
+        self._folders: dict[int, set[str]] = {}
+        """the paths of each watch; inotify has one watch for all paths of a folder"""
         self._libc: Any = library()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Not before the last `wake`, and not at exit.
@@ -71,7 +72,7 @@ class Changes:
         kinds |= _ONLY_FOLDERS | _ADD_TO_MASK
         number = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), kinds)
         if number >= 0:
-            self._folders[number] = folder
+            self._folders.setdefault(number, set()).add(folder)
         elif ctypes.get_errno() not in _GONE:
             self._fail("fs.inotify.max_user_watches")
 
@@ -114,19 +115,24 @@ class Changes:
             number, kind, _, length = _EVENT.unpack_from(events, at)
             at += _EVENT.size + length
             name = os.fsdecode(events[at - length : at].rstrip(b"\0"))
-            folder = self._folders.get(number)
+            folders = sorted(self._folders.get(number, ()))
             if kind & _WAS_REMOVED:
                 self._folders.pop(number, None)
-            elif folder is not None or number < 0:
-                found.append(Change(folder or "", name, kind))
-            if folder is not None and kind & ITSELF:
-                self._forget(folder)
+            elif number < 0:
+                found.append(Change("", name, kind))
+            else:
+                found += [Change(folder, name, kind) for folder in folders]
+            if kind & ITSELF:
+                for folder in folders:
+                    self._forget(folder)
         return found
 
     def _forget(self, folder: str) -> None:
         """Forget a folder that was moved, and those in it: their paths are wrong from now on."""
-        for number, each in list(self._folders.items()):
-            if each == folder or each.startswith(f"{folder}/"):
+        for number, paths in list(self._folders.items()):
+            gone = {each for each in paths if each == folder or each.startswith(f"{folder}/")}
+            paths -= gone
+            if gone and not paths:
                 self._libc.inotify_rm_watch(self._fd, number)
                 del self._folders[number]
 

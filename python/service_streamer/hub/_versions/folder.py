@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -40,6 +41,8 @@ class Found:
     changing: set[int] = dataclasses.field(default_factory=set)
     """the versions whose files have changed just now"""
     errors: list[str] = dataclasses.field(default_factory=list)
+    options_file: str = ""
+    """the real path of the file with more options that `file` names; empty: it names none"""
     may_heal: bool = False
     """`file` is None for a reason outside this folder, such as a module that is not installed"""
 
@@ -74,17 +77,23 @@ def scan(
         names = sorted(os.listdir(root))
     for name in names:
         folder = root / name
-        if name.startswith(".") or not _has_file(folder):
+        if name.startswith(".") or not _has_file(folder, watch):
             found.pop(name, None)
         else:
             found[name] = reader.read(folder, before.get(name) or Found())
     return found
 
 
-def _has_file(folder: Path) -> bool:
+def _has_file(folder: Path, watch: Watch) -> bool:
+    """Return True if a folder has a model.toml. It is watched, because it may get one later."""
+    watch(str(folder))
     try:
         os.lstat(folder / FILE)
     except (FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(OSError):  # such as a plain file
+            for name in os.listdir(folder):
+                if VERSION.fullmatch(name):
+                    watch(str(folder / name))
         return has_own(folder)
     except OSError:  # `_Reader` tells it
         return True
@@ -118,8 +127,7 @@ class _Reader:
             folder: of the model.
             before: what it had at the last time.
         """
-        found = Found()
-        self._watch(str(folder))
+        found = Found(options_file=before.options_file)
         try:
             check_name(folder.name)
             for path in (folder, folder / FILE):
@@ -148,6 +156,10 @@ class _Reader:
         else:
             found.facts = before.facts
         found.file = file
+        more = file.options.get("options")
+        found.options_file = "" if more is None else os.path.realpath(more.path)
+        if found.options_file:
+            self._watch(os.path.dirname(found.options_file))
 
     def _add(self, number: int, path: Path, found: Found, before: Found, is_complete: bool) -> None:
         try:
@@ -167,9 +179,11 @@ class _Reader:
             found.errors.append(f"{path} is ignored: {error}")
             return
         now = changed = time.monotonic()
-        if before.stamps.get(number) == stamp:
+        if str(path) in self._moved:  # also if it was seen before its move was reported
+            changed = 0.0
+        elif before.stamps.get(number) == stamp:
             changed = before.changed[number]
-        elif number not in before.stamps and (is_complete or str(path) in self._moved):
+        elif number not in before.stamps and is_complete:
             changed = 0.0
         found.stamps[number], found.changed[number] = stamp, changed
         if now - changed < SETTLED:

@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from subprocess import _args_from_interpreter_flags as _flags  # type: ignore[attr-defined]
 
@@ -30,10 +31,12 @@ from ..._processes.start import interpreter
 from ..._waiting.threads import original
 from .._errors import ModelLoadError, UnknownModel
 from .._names import VERSION, check_name
+from .changes import library
 from .folder import WRITING
 from .model_file import FILE
 
 _LONGEST_LOG = 10_000  # characters of what the process has written
+_HERE, _NO_REPLACE = -100, 1  # AT_FDCWD, RENAME_NOREPLACE
 _SAID = "service-streamer: "  # before the message of a command
 _PROGRAM = """
 import sys
@@ -52,18 +55,32 @@ def publish(
     source: str | os.PathLike[str],
     version: int | None,
     timeout: float | None,
+    held: Callable[[], Collection[int]] = tuple,
 ) -> int:
-    """Do what `ModelHub.publish` does, whether or not a hub watches the folder."""
+    """Do what `ModelHub.publish` does, whether or not a hub watches the folder.
+
+    Args:
+        root, name, source, version, timeout: see there.
+        held: returns the numbers that no new version may have, though there may be no folder.
+    """
     check_name(name)
     model = root.absolute() / name
     if not model.is_dir():
         raise UnknownModel(f"{model} does not exist: make it, with a {FILE}")
     with _alone(model) as place:
-        number = _next_number(model) if version is None else version
+        number = _next_number(model, held()) if version is None else version
         target = model / str(number)
         _check_free(target)
+        if number in held():
+            raise wrong_option(
+                f"version={number}: the hub still has version {number} of model {name!r}, whose "
+                "folder was removed: leave it out, for the next number"
+            )
         staged = place / name
         staged.mkdir()
+        for each in root.absolute().iterdir():  # model.toml may name options = "../tuned.toml"
+            if each.suffix == ".toml" and each.is_file():
+                (place / each.name).symlink_to(each)
         for each in model.iterdir():
             if each.name == FILE:
                 shutil.copyfile(each, staged / FILE)  # a link would leave the folder
@@ -74,7 +91,7 @@ def publish(
             raise UnknownModel(f"{model / FILE} does not exist: it says how versions are loaded")
         _check(place, name, number, timeout)
         _check_free(target)
-        os.rename(staged / str(number), target)
+        _rename(staged / str(number), target)
         _sync(model)
     return number
 
@@ -99,10 +116,12 @@ def _alone(model: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(place, ignore_errors=True)
                 path.unlink()
+                fcntl.flock(lock, fcntl.LOCK_UN)  # or a process that was forked keeps it
 
 
-def _next_number(model: Path) -> int:
-    return 1 + max((int(each) for each in os.listdir(model) if VERSION.fullmatch(each)), default=0)
+def _next_number(model: Path, held: Collection[int]) -> int:
+    found = [int(each) for each in os.listdir(model) if VERSION.fullmatch(each)]
+    return 1 + max([*found, *held], default=0)
 
 
 def _check_free(target: Path) -> None:
@@ -110,6 +129,20 @@ def _check_free(target: Path) -> None:
         raise wrong_option(
             f"version={target.name}: {target} exists already: leave it out, for the next number"
         )
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename a folder. It never replaces another one, not even an empty one."""
+    rename = getattr(library(), "renameat2", None)  # of glibc 2.28 and newer
+    if rename is None:
+        os.rename(source, target)
+    elif rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), _NO_REPLACE):
+        code = ctypes.get_errno()
+        if code in (errno.EINVAL, errno.ENOSYS):  # of a file system that cannot do that
+            os.rename(source, target)
+            return
+        _check_free(target)
+        raise OSError(code, os.strerror(code), str(source), None, str(target))
 
 
 # ------------------------------------------------------------------ copies

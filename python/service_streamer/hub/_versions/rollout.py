@@ -222,6 +222,12 @@ class Rollout:
             model.pinned = found.file.pin
             model.file = found.file
             model.promoted = None
+        for number in found.versions.keys() - model.folders.keys():
+            version = model.get(number)
+            if version is None or version.state is not State.READY:
+                continue
+            if version.stamp != found.stamps.get(number):
+                _log.files_replaced(version)
         model.folders, model.stamps = found.versions, found.stamps
         model.changing = found.changing
         model.rejected &= found.versions.keys()

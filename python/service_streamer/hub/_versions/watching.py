@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import stat
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ..._base.messages import describe
 from ..._waiting.threads import Condition, NativeThread
 from .. import _log
 from .changes import ITSELF, MOVED_TO, Changes
@@ -67,6 +69,8 @@ class Watching:
         self._retry_at: float | None = None
         self._asked: set[Path] = set()
         """the versions of `look`"""
+        self._not_read: dict[Path, str] = {}
+        """those of them that could not be read, and why"""
         self._applied = Condition()
         try:
             self._begin()
@@ -82,10 +86,16 @@ class Watching:
         self._changes.wake()
 
     def look(self, version: Path) -> None:
-        """Read the folder of a model that has a new version. Block until that is applied."""
+        """Read the folder of a model that has a new version. Block until that is applied.
+
+        Raises:
+            OSError: the folder cannot be read now.
+        """
         self._asked.add(version)
         self._changes.wake()
         self._applied.wait_for(lambda: self._stopped or version not in self._asked, None)
+        if (why := self._not_read.pop(version, None)) is not None:
+            raise OSError(f"{version} is published, but {self.root} cannot be read: {why}")
 
     def stop(self) -> None:
         """End the thread soon. Does not block."""
@@ -100,29 +110,40 @@ class Watching:
 
     def _watch(self) -> None:
         while True:
-            names, moved = self._wait()
+            names, moved, is_elsewhere = self._wait()
             if self._stopped:
                 self._changes.close()
                 return
             asked = self._asked.copy()
             moved.update(map(str, asked))
+            why: str | None = None
             try:
-                if self._place != _place_of(self.root):
+                if is_elsewhere or self._place != _place_of(self.root):
                     self._begin()
                     names = None
                     if self._place.path != self.root:
                         _log.not_read(self.root, FileNotFoundError("it was removed"))
                 if self._place.path != self.root:
-                    self._next_look = self._time_of_look()
+                    why = "it was removed"
+                    self._forget_times(self._time_of_look())
                 else:
                     if names is not None:
                         names |= {each.parent.name for each in asked}
                     self._look(names, moved)
             except Exception as error:  # the folder cannot be read
                 _log.not_read(self.root, error)
-                self._next_look = time.monotonic() + LOOK
+                why = describe(error)
+                self._forget_times(time.monotonic() + LOOK)
+            if why is not None:
+                self._not_read.update(dict.fromkeys(asked, why))
             self._asked -= asked
             self._applied.notify()
+
+    def _forget_times(self, next_look: float | None) -> None:
+        """Wait until all models are looked at. A time that is over would end each wait."""
+        self._later.clear()
+        self._retry_at = None
+        self._next_look = next_look
 
     def _begin(self) -> None:
         """Watch the folder that has the path now, and notice if another one gets it."""
@@ -167,12 +188,13 @@ class Watching:
             return now + LOOK
         return None if reports_changes(self.root.resolve()) else now + LOOK_OVER_NETWORK
 
-    def _wait(self) -> tuple[set[str] | None, set[str]]:
+    def _wait(self) -> tuple[set[str] | None, set[str], bool]:
         """Block until there is something to do.
 
         Returns:
-            The names of the models to look at, and the paths that were moved to the folder. None
-            means all models.
+            The names of the models to look at (None means all), the paths that were moved to the
+            folder, and True if the folder itself or a parent was moved or removed, so that its
+            changes are not reported any more.
         """
         times = [self._next_look, self._retry_at, *self._later.values()]
         until = min((each for each in times if each is not None), default=None)
@@ -183,20 +205,27 @@ class Watching:
             changes += more
         now = time.monotonic()
         moved = {f"{each.folder}/{each.name}" for each in changes if each.kind & MOVED_TO}
+        is_elsewhere = any(
+            each.kind & ITSELF and each.folder and self.root not in Path(each.folder).parents
+            for each in changes
+        )
         if self._next_look is not None and now >= self._next_look:
-            return None, moved
+            return None, moved, is_elsewhere
         names = {name for name, at in self._later.items() if now >= at}
         for change in changes:
             folder = Path(change.folder)
             if not change.folder:  # some were lost
-                return None, moved
+                return None, moved, is_elsewhere
             if folder == self.root:
                 names.add(change.name)
             elif self.root in folder.parents:
                 model, *within = folder.relative_to(self.root).parts
                 if within or not change.name.startswith("."):
                     names.add(model)
-        return names, moved
+            path = os.path.join(change.folder, change.name)
+            known = (self._found or {}).items()
+            names |= {name for name, found in known if found.options_file == path}
+        return names, moved, is_elsewhere
 
 
 class _Place(NamedTuple):
