@@ -18,7 +18,7 @@ from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Items, Specs, items_of, items_of_instances, rank_of
 from ._outputs import tensors_of, values_of
-from ._parameters import refuse
+from ._parameters import check_copies, refuse
 from ._requests import (
     DEFAULTS,
     NAME,
@@ -274,7 +274,7 @@ class Service:
         """Return the items of a request with parameters.
 
         Raises:
-            InvalidInput: the model takes none.
+            InvalidInput: the model takes none, or they are too long for so many items.
         """
         if handle.spec.takes_parameters is None:
             await self._load(handle, options.timeout)
@@ -289,6 +289,7 @@ class Service:
         try:
             return handle.astream(
                 item, timeout=options.timeout, priority=options.priority, tenant=options.tenant
+        check_copies(parameters, len(items))
             )
         except (TypeError, ValueError) as error:
             if handle.spec.item_structure is None:
