@@ -47,16 +47,14 @@ def takes_parameters(predict: Any) -> bool:
     """Return True if a predict function asks for parameters."""
     if isinstance(predict, FolderCode):
         return predict.parameters
-    try:
-        return _NAME in inspect.signature(predict).parameters
-    except (TypeError, ValueError):  # of a built-in function, or no function
-        return False
+    return _argument(predict) is not None
 
 
 def parametrized(predict: Any) -> Any:
     """Return a predict function that takes a batch only. One that takes no parameters is returned.
 
-    It gets them from the items. An item of a request without parameters has none.
+    It gets them from the items. For a request without parameters, an argument with a default is
+    not passed, and others are an empty dict.
     """
     if isinstance(predict, _Parametrized | FolderCode) or not takes_parameters(predict):
         return predict
@@ -89,24 +87,32 @@ class _Parametrized:
 
     def __init__(self, predict: Callable[..., Any]) -> None:
         functools.update_wrapper(self, predict, updated=())
+        argument = _argument(predict)
+        self._default = argument is not None and argument.default is not argument.empty
 
     __wrapped__: Callable[..., Any]
 
     def __call__(self, batch: list[Any]) -> Any:
-        items, parameters = _parts(batch)
-        return self.__wrapped__(items, parameters=parameters)
+        items, found = self._parts(batch)
+        return self.__wrapped__(items, **found)
+
+    def _parts(self, batch: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the items of a batch, and the arguments for its parameters."""
+        if type(batch[0]) is WithParameters:
+            return [each.item for each in batch], {_NAME: dict(batch[0].parameters)}
+        return batch, {} if self._default else {_NAME: {}}
 
 
 class _Async(_Parametrized):
     async def __call__(self, batch: list[Any]) -> Any:
-        items, parameters = _parts(batch)
-        return await self.__wrapped__(items, parameters=parameters)
+        items, found = self._parts(batch)
+        return await self.__wrapped__(items, **found)
 
 
 class _AsyncGenerator(_Parametrized):
     async def __call__(self, batch: list[Any]) -> AsyncIterator[Any]:
-        items, parameters = _parts(batch)
-        async for pieces in self.__wrapped__(items, parameters=parameters):
+        items, found = self._parts(batch)
+        async for pieces in self.__wrapped__(items, **found):
             yield pieces
 
 
@@ -137,7 +143,11 @@ def _function(given: Any) -> Any:
     return operator.attrgetter(given) if isinstance(given, str) else given
 
 
-def _parts(batch: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    if type(batch[0]) is not WithParameters:
-        return batch, {}
-    return [each.item for each in batch], dict(batch[0].parameters)
+def _argument(predict: Any) -> inspect.Parameter | None:
+    """Return the argument for the parameters; None: the function does not ask for them."""
+    try:
+        found = inspect.signature(predict).parameters.get(_NAME)
+    except (TypeError, ValueError):  # of a built-in function, or no function
+        return None
+    named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return found if found is not None and found.kind in named else None

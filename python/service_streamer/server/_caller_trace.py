@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 def caller_trace(headers: Mapping[str, str]) -> Iterator[None]:
     """Make spans of the block children of the span that the headers name.
 
-    If a span is current, a middleware has read the headers, and they are left alone.
+    If a span is current, a middleware has read the headers, and they are left alone. Nothing but
+    the span is taken: the baggage of a stranger would travel on with the requests of the models.
 
     Args:
         headers: by their names in lower case, such as ``traceparent``.
@@ -21,7 +22,8 @@ def caller_trace(headers: Mapping[str, str]) -> Iterator[None]:
     if trace.get_current_span().get_span_context().is_valid:
         yield
         return
-    token = context.attach(propagate.extract(headers))
+    span = trace.get_current_span(propagate.extract(headers))
+    token = context.attach(trace.set_span_in_context(span))
     try:
         yield
     finally:

@@ -13,7 +13,8 @@ from typing import Any
 from ._errors import InvalidInput
 from ._tensors import shown
 
-LONGEST = 8192  # characters of the parameters of a request: each of its items brings them along
+LONGEST = 8192  # characters of the parameters of a request
+MOST = 1 << 23  # characters of those of all its items: each is pickled with its own copy
 
 OF_REQUEST = {
     "timeout", "priority", "binary_data_output", "content_type",
@@ -80,9 +81,23 @@ def for_model(parameters: Mapping[str, Any]) -> dict[str, Any]:
                 f"the parameter {shown(name)} must be a string, a number or a bool, not "
                 f"{shown(value)}"
             )
-    if sum(len(name) + len(str(value)) for name, value in found.items()) > LONGEST:
+    if _characters(found) > LONGEST:
         raise InvalidInput(f"the parameters of the request have more than {LONGEST} characters")
     return found
+
+
+def check_copies(parameters: Mapping[str, Any], items: int) -> None:
+    """Check that the items of a request may bring its parameters along.
+
+    Raises:
+        InvalidInput: these would be copied too often.
+    """
+    characters = _characters(parameters)
+    if items * characters > MOST:
+        raise InvalidInput(
+            f"{items} items with parameters of {characters} characters are more than {MOST} "
+            f"characters; send at most {MOST // characters} items, or shorter parameters"
+        )
 
 
 def refuse(names: Iterable[str], owner: str) -> InvalidInput:
@@ -142,3 +157,7 @@ def check_unload_parameters(names: Iterable[str]) -> None:
             raise InvalidInput(
                 f"the parameter {shown(name)} is not supported; supported is unload_dependents"
             )
+
+
+def _characters(parameters: Mapping[str, Any]) -> int:
+    return sum(len(name) + len(str(value)) for name, value in parameters.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Awaitable, Mapping
 from time import monotonic
@@ -18,7 +19,7 @@ from ._counts import Counts
 from ._errors import InvalidInput
 from ._items import Items, Specs, items_of, items_of_instances, rank_of
 from ._outputs import tensors_of, values_of
-from ._parameters import refuse
+from ._parameters import check_copies, refuse
 from ._requests import (
     DEFAULTS,
     NAME,
@@ -80,6 +81,8 @@ class Service:
         """the names that were found before"""
         self._index: tuple[float, list[IndexEntry]] | None = None
         """the index, and the time at which it was made"""
+        self._statistics: tuple[float, list[dict[str, Any]]] | None = None
+        """those of all models, the same"""
         self._stopping = False
         self._blocking = Blocking()
         self.counts: dict[str, Counts] = {}
@@ -178,20 +181,26 @@ class Service:
     def specs(self) -> list[tuple[str, ModelSpec]]:
         """Return the models that can be asked, by name, and how the serving version is loaded."""
         names = sorted(each.model_name for each in self._view.versions() if each.serves)
-        return [(name, self._hub.get(name).spec) for name in names]
+        found = []
+        for name in names:
+            with contextlib.suppress(UnknownModel):  # it has vanished meanwhile
+                found.append((name, self._hub.get(name).spec))
+        return found
 
     def statistics(self, model: str = "", version: str = "") -> list[dict[str, Any]]:
         """Return the statistics of loaded versions in the form of Triton.
 
         Args:
-            model: "": all models.
+            model: "": all models, as they were at most `INDEX_AGE` ago.
             version: "": all versions of the model.
         """
-        if model:
+        if model or version:
             self.handle(model, version)  # checks the name
-        name = f"{model}@{version}" if version else model
-        versions = self._view.versions(name or None)
-        return [found for each in versions if (found := statistics_of(each)) is not None]
+            return self._counted(f"{model}@{version}" if version else model)
+        now = monotonic()
+        if self._statistics is None or now - self._statistics[0] > INDEX_AGE:
+            self._statistics = now, self._counted(None)
+        return self._statistics[1]
 
     def configuration(self, model: str, version: str = "") -> dict[str, Any]:
         """Return the configuration of a model in the form of Triton, without loading it."""
@@ -250,6 +259,10 @@ class Service:
 
     # -------------------------------------------------------------------- private
 
+    def _counted(self, name: str | None) -> list[dict[str, Any]]:
+        found = map(statistics_of, self._view.versions(name))
+        return [each for each in found if each is not None]
+
     def _run(self, handle: ModelHandle, items: list[Any], options: CallOptions) -> Awaitable[Any]:
         if options is DEFAULTS:
             outputs = handle.apredict(items)
@@ -274,8 +287,9 @@ class Service:
         """Return the items of a request with parameters.
 
         Raises:
-            InvalidInput: the model takes none.
+            InvalidInput: the model takes none, or they are too long for so many items.
         """
+        check_copies(parameters, len(items))
         if handle.spec.takes_parameters is None:
             await self._load(handle, options.timeout)
         if not handle.spec.takes_parameters:

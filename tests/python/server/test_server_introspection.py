@@ -22,10 +22,12 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 from tritonclient.utils import InferenceServerException
 from waits import LONG
 
-from service_streamer.hub import ModelSpec, TensorSpec
-from service_streamer.server import create_app
+from service_streamer.hub import ModelSpec, TensorSpec, UnknownModel
+from service_streamer.server import _service, create_app
 from service_streamer.server._access import Access, TokenFile
 from service_streamer.server._grpc import messages
+from service_streamer.server._http import json_values, openapi
+from service_streamer.server._service import Service
 
 pytest_plugins = ["grpc_fixtures"]
 
@@ -138,6 +140,27 @@ def test_both_are_extensions_and_can_be_hidden(both):
                 assert caught.value.status() == str(grpc.StatusCode.UNIMPLEMENTED)
 
 
+def test_statistics_of_all_models_are_kept_for_a_moment(server_hubs, monkeypatch):
+    service = Service(server_hubs({"double": ModelSpec(double, batch_size=8)}))
+    kept = service.statistics()
+    assert service.statistics() is kept
+    monkeypatch.setattr(_service, "INDEX_AGE", -1.0)
+    assert service.statistics() is not kept
+
+
+def test_a_model_that_vanishes_meanwhile_has_no_spec(server_hubs, monkeypatch):
+    hub = server_hubs({name: ModelSpec(double, batch_size=8) for name in ("a", "b")})
+    get = type(hub).get
+
+    def get_after(self, name):
+        if name == "a":
+            raise UnknownModel(name)
+        return get(self, name)
+
+    monkeypatch.setattr(type(hub), "get", get_after)
+    assert [name for name, _ in Service(hub).specs()] == ["b"]
+
+
 # ------------------------------------------------------------------------ openapi
 
 OPENAPI = {
@@ -193,6 +216,25 @@ def test_the_openapi_document_has_the_models(server_hubs):
         "type": "array", "items": numbers, "minItems": 2, "maxItems": 2}  # fmt: skip
     assert item("sums")["required"] == ["a", "b"]
     assert item("sums")["properties"]["b"] == {"type": "string"}
+
+
+def test_the_openapi_document_is_made_again_only_if_the_models_change(server_hubs, monkeypatch):
+    made = []
+
+    def dump(document):
+        made.append(document)
+        return json_values.dump(document)
+
+    monkeypatch.setattr(openapi, "dump", dump)
+    monkeypatch.setattr(openapi, "AGE", -1.0)
+    app = App(server_hubs({"double": ModelSpec(double, batch_size=8)}))
+    for _ in range(3):
+        assert app.ask("GET", "/openapi.json").status == 200
+    assert len(made) == 1
+    specs = Service(server_hubs(OPENAPI)).specs()
+    monkeypatch.setattr(Service, "specs", lambda service: specs)
+    assert "/v2/models/texts/generate" in app.ask("GET", "/openapi.json").json["paths"]
+    assert len(made) == 2
 
 
 def test_each_fact_of_the_document_is_answered(app):

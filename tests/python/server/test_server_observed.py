@@ -10,6 +10,7 @@ pytest.importorskip("server_protocols")
 pytest.importorskip("opentelemetry.sdk")
 
 from http_servers import App
+from opentelemetry import baggage, trace
 from otel_spans import TRACER
 from server_models import MODELS
 from thread_models import double
@@ -18,6 +19,7 @@ from waits import LONG, eventually
 
 from service_streamer import otel
 from service_streamer.hub import ModelHub, ModelSpec
+from service_streamer.server._caller_trace import caller_trace
 
 pytest_plugins = ["grpc_fixtures", "otel_fixtures"]
 pytestmark = pytest.mark.in_process
@@ -72,6 +74,8 @@ def test_the_id_of_a_call_comes_back_in_its_metadata(grpc_servers, triton_client
     for model in ("double", "fails", "none"):
         ended = call(client, message(model), x_request_id="a-7")
         assert ("x-request-id", "a-7") in ended.trailing_metadata()
+        ended = call(client, message(model, id="7"))
+        assert ("x-request-id", "7") in ended.trailing_metadata()
     assert call(client, message(id="7")).result().id == "7"
 
 
@@ -127,6 +131,12 @@ def test_a_header_that_is_no_trace_is_ignored(traced, spans, wrong):
     answer = App(traced).ask("POST", "/v2/models/double/infer", BODY, {"Traceparent": wrong})
     assert answer.status == 200
     assert spans.one("predict double").parent is None
+
+
+def test_the_baggage_of_a_client_is_left_behind():
+    with caller_trace({"traceparent": PARENT, "baggage": "user=admin"}):
+        assert trace.get_current_span().get_span_context().trace_id == int(TRACE, 16)
+        assert baggage.get_all() == {}
 
 
 def test_a_span_that_is_current_stays_the_parent(traced, spans):

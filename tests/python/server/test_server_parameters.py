@@ -345,3 +345,40 @@ def test_what_a_model_with_parameters_contains_is_loaded(server_hubs, model):
     hub = server_hubs({"model": ModelSpec(model, batch_size=8)})
     assert hub.predict("model", [1]) == [1]
     assert getattr(model, "__self__", model).part.is_loaded
+
+
+def test_parameters_that_are_copied_too_often_are_refused(server_hubs):
+    """Each item has a copy of its own where it is pickled."""
+    client = InJson(server_hubs({"scale": ModelSpec(scale, batch_size=8)}))
+    with pytest.raises(Failed, match="send at most 1047 items, or shorter") as caught:
+        client.values("scale", [1] * 1048, {"text": "x" * 8004})
+    assert caught.value.code == 400
+    assert client.values("scale", [1], {"text": "x" * 8004}) == [1]
+
+
+DEFAULTS = {"factor": 5}
+
+
+def with_default(batch, parameters=DEFAULTS):
+    return scale(batch, parameters)
+
+
+async def async_with_default(batch, *, parameters=DEFAULTS):
+    return scale(batch, parameters)
+
+
+@pytest.mark.parametrize("model", [with_default, async_with_default])
+def test_the_default_of_the_argument_holds_without_parameters(server_hubs, model):
+    client = InJson(server_hubs({"scale": ModelSpec(model, batch_size=8)}))
+    assert client.values("scale", [1, 2]) == [5, 10]
+    assert client.values("scale", [1, 2], {"factor": 3}) == [3, 6]
+
+
+@pytest.mark.parametrize(
+    "model", [lambda batch, **parameters: batch, lambda batch, *parameters: batch]
+)
+def test_a_collecting_argument_of_that_name_asks_for_nothing(server_hubs, model):
+    client = InJson(server_hubs({"model": ModelSpec(model, batch_size=8)}))
+    assert client.values("model", [1]) == [1]
+    with pytest.raises(Failed, match="'factor' of the request"):
+        client.values("model", [1], {"factor": 2})

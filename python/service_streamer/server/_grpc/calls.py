@@ -84,7 +84,9 @@ class Calls:
     ) -> bytes:
         async with self._counted(path, context) as entry:
             request = parse(kind, data)
-            entry.request_id = entry.request_id or usable_id(getattr(request, "id", ""))
+            if not entry.request_id and (found := usable_id(getattr(request, "id", ""))):
+                entry.request_id = found
+                context.set_trailing_metadata(_trailing(entry))
             response = await function(request, context)
             return response.SerializeToString()  # type: ignore[no-any-return]
 
@@ -102,9 +104,8 @@ class Calls:
         client = context.peer().rpartition(":")[0]  # without the port
         entry = Entry(client, "POST", path, "2")
         entry.request_id = usable_id(str(given.get(REQUEST_ID, "")))
-        trailing = ((REQUEST_ID, entry.request_id),) if entry.request_id else ()
-        if trailing:
-            context.set_trailing_metadata(trailing)
+        if entry.request_id:
+            context.set_trailing_metadata(_trailing(entry))
         began, entry.code = self._counts.begin(), "CANCELLED"
         try:
             if (why := self._closing()) and name not in FREE:
@@ -118,7 +119,7 @@ class Calls:
         except Exception as error:
             found = tell(error, name, entry.request_id)
             entry.status, entry.code = found.status, found.code
-            await _abort(context, found, trailing)
+            await _abort(context, found, _trailing(entry))
         finally:
             self._counts.end(name, entry.code, began)
             if self._access_log:
@@ -161,6 +162,10 @@ def sending() -> Iterator[None]:
         yield
     except grpc.aio.InternalError:
         raise asyncio.CancelledError from None
+
+
+def _trailing(entry: Entry) -> tuple[tuple[str, str], ...]:
+    return ((REQUEST_ID, entry.request_id),) if entry.request_id else ()
 
 
 async def _abort(context: Any, found: Failure, trailing: tuple[tuple[str, str], ...]) -> NoReturn:

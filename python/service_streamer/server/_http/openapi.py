@@ -14,7 +14,7 @@ from .generate import takes_text
 from .json_values import dump
 from .messages import JSON, Request, Response, check_method
 
-AGE = 1.0  # s; a document of many models takes long to make
+AGE = 1.0  # s; it takes long to see whether one of many models has changed
 
 _EVENTS = "text/event-stream"
 _HEADERS = {
@@ -62,7 +62,7 @@ _FACTS = {
 
 
 class OpenApi:
-    """Answers with the document, which is made again after `AGE`.
+    """Answers with the document, which is made again if the models have changed.
 
     Args:
         service: has the models.
@@ -72,20 +72,28 @@ class OpenApi:
     def __init__(self, service: Service, access: Access) -> None:
         self._service = service
         self._access = access
-        self._made: tuple[float, str, bytes] | None = None
+        self._made: tuple[Any, bytes] | None = None
+        """what the document is made of, and the document"""
+        self._looked = -AGE
+        """the time at which the models were looked at"""
 
     async def openapi(self, request: Request) -> Response:
         """Answer a request for the document."""
         check_method(request, "GET")
         now = monotonic()
-        if self._made is None or now - self._made[0] > AGE or self._made[1] != request.root:
-            self._made = now, request.root, dump(self._document(request.root))
-        return Response(200, self._made[2])
+        if self._made is None or now - self._looked > AGE or self._made[0][0] != request.root:
+            specs = self._service.specs()
+            told = [(name, spec, spec.inputs) for name, spec in specs]  # a load may declare inputs
+            parts = request.root, self._access.needs_tokens, told
+            if self._made is None or self._made[0] != parts:
+                self._made = parts, dump(self._document(request.root, specs))
+            self._looked = now
+        return Response(200, self._made[1])
 
-    def _document(self, root: str) -> dict[str, Any]:
+    def _document(self, root: str, specs: list[tuple[str, ModelSpec]]) -> dict[str, Any]:
         paths: dict[str, Any] = {path: {"get": _fact(path, name)} for path, name in _FACTS.items()}
         names = []
-        for name, spec in self._service.specs():
+        for name, spec in specs:
             paths.update(_paths_of(name, spec))
             names.append(name)
         document: dict[str, Any] = {
