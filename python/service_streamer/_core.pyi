@@ -182,6 +182,7 @@ class Engine:
         priority: int,
         tenant: str | None = None,
         context: bytes | None = None,
+        admitted: bool = False,
         /,
     ) -> Any: ...
     def run_batches(

@@ -216,8 +216,9 @@ PyMethodDef methods[] = {
      "submit($self, batch, timeout, priority, tenant=None, context=None, /)\n--\n\n"
      "Returns a future; blocks only while the queue is full."},
     {"submit_async", as_method(engine_submit_async), METH_FASTCALL,
-     "submit_async($self, batch, timeout, priority, tenant=None, context=None, /)\n--\n\n"
-     "Returns a future; never blocks: a full queue makes the request wait, not the thread."},
+     "submit_async($self, batch, timeout, priority, tenant=None, context=None, admitted=False, /)\n--\n\n"
+     "Returns a future; never blocks: a full queue makes the request wait, not the thread. With\n"
+     "`admitted` it waits also where a full queue refuses."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
      "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"

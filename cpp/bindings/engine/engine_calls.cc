@@ -62,8 +62,9 @@ bool set_traits(EngineObject* self, FutureObject* future, PyObject* traits, PyOb
 
 // Reads the arguments of a call and makes its request; nullptr with an exception set.
 FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t nargs, Caller caller) {
-  if (nargs < 3 || nargs > (caller == Caller::kPredict ? 4 : 5)) {
-    PyErr_SetString(PyExc_TypeError, "the arguments are batch, timeout, priority and tenant; for submit also context");
+  if (nargs < 3 || nargs > (caller == Caller::kPredict ? 4 : 6)) {
+    PyErr_SetString(PyExc_TypeError,
+                    "the arguments are batch, timeout, priority and tenant; for submit also context and admitted");
     return nullptr;
   }
   if (!from_this_process(self)) return nullptr;
@@ -89,7 +90,7 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   request.priority = priority;
   // Under gevent the timer thread watches the deadline: a timer of the hub would cost more than the rest of the call.
   request.watched = caller == Caller::kPredict && !gevent_is_loaded();
-  if (nargs == 5 && !context_from(args[4], request.context)) {
+  if (nargs > 4 && !context_from(args[4], request.context)) {
     Py_DECREF(reinterpret_cast<PyObject*>(future));
     return nullptr;
   }
@@ -177,8 +178,9 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
 }
 
 // Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the
-// queue.
-bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake* later = nullptr) {
+// queue, as one does that is `admitted` already.
+bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake* later = nullptr,
+             bool admitted = false) {
   waiting = false;
   if (self->engine->closed()) {
     self->backend->raise_closed();
@@ -204,7 +206,10 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
   }
   hold(future);
   Engine::Admission admission{};
-  const auto submit = [&] { admission = self->engine->submit(*future->request, later); };
+  const auto submit = [&] {
+    Engine& engine = *self->engine;
+    admission = admitted ? engine.submit_accepted(*future->request) : engine.submit(*future->request, later);
+  };
   if (attempt(submit).raise()) {
     drop(future);
     return false;
@@ -257,8 +262,9 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
   EngineObject* self = reinterpret_cast<EngineObject*>(object);
   FutureObject* future = read_request(self, args, nargs, Caller::kSubmit);
   if (future == nullptr) return nullptr;
+  const int admitted = nargs > 5 ? PyObject_IsTrue(args[5]) : 0;
   bool waiting;
-  bool accepted = enqueue(self, future, waiting);
+  bool accepted = admitted >= 0 && enqueue(self, future, waiting, nullptr, admitted == 1);
   if (accepted && waiting && may_block && served_engine() != self && !in_event_loop()) {
     accepted = wait_for_room(self, future);
     if (!accepted) {

@@ -104,7 +104,7 @@ class Coalescer:
         if not usual or not items:
             self._inner.predict([], timeout, priority, tenant)  # raises what any request would
         elif len(items) == 1:
-            one = self._join(self._key(items[0]), items[0], priority, tenant, None)
+            one, _ = self._join(self._key(items[0]), items[0], priority, tenant, None, False)
             try:
                 return [self._wait(one, timeout, timeout, 1)]
             finally:
@@ -115,9 +115,12 @@ class Coalescer:
         joined: list[SharedItem] = []
         outputs: list[Any] = []
         each = None
+        admitted = False
         try:
             for key, item in zip(keys, items, strict=True):
-                joined.append(self._join(key, item, priority, tenant, None))
+                each, sent = self._join(key, item, priority, tenant, None, admitted)
+                joined.append(each)
+                admitted = admitted or sent
             for each in joined:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 outputs.append(self._wait(each, left, timeout, len(items)))
@@ -231,11 +234,16 @@ class Coalescer:
         priority: int,
         tenant: str | None,
         context: bytes | None,
-    ) -> SharedItem:
-        """Return the equal item that is there, or send this one. Never blocks."""
+        admitted: bool,
+    ) -> tuple[SharedItem, bool]:
+        """Return the equal item that is there, or send this one; True: it was sent. Never blocks.
+
+        Args:
+            admitted: another item of the request was sent, so the queue does not refuse this one.
+        """
         if key is None:
-            future = self._inner.submit_async([item], None, priority, tenant, context)
-            return SharedItem(None, priority, future)
+            future = self._inner.submit_async([item], None, priority, tenant, context, admitted)
+            return SharedItem(None, priority, future), True
         stripe = self._stripe_of(key)
         with stripe.lock:
             answers = self._answers
@@ -249,18 +257,18 @@ class Coalescer:
                         self._check(priority, tenant)
                         shared.wanted += 1
                         stripe.coalesced += 1
-                        return shared
+                        return shared, False
                 elif answers is not None and shared.future.exception() is None:
                     self._keep(shared, shared.future.result()[0])  # its callers wake later
             if answers is not None and (answer := answers.get(key)) is not None:
                 self._check(priority, tenant)
                 stripe.cached += 1
-                return SharedItem(key, priority, None, answer[0])
-            future = self._inner.submit_async([item], None, priority, tenant, context)
+                return SharedItem(key, priority, None, answer[0]), False
+            future = self._inner.submit_async([item], None, priority, tenant, context, admitted)
             shared = stripe.live[key] = SharedItem(key, priority, future)
             if answers is not None:
                 shared.generation = answers.generation
-            return shared
+            return shared, True
 
     def _check(self, priority: int, tenant: str | None) -> None:
         """Raise what a request that is sent would raise. Never blocks."""
@@ -330,9 +338,10 @@ class Coalescer:
         part: _Part = batch.items[0]
         request = part.request
         try:
-            rest = (request.priority, request.tenant, request.context)
+            rest = (request.priority, request.tenant, request.context, request.admitted)
             try:
-                shared = self._join(part.key, part.item, *rest)
+                shared, sent = self._join(part.key, part.item, *rest)
+                request.admitted = request.admitted or sent
             except StreamerError as error:  # the queue is full, or the streamer closed
                 request.refusal = [error]
                 batch.fail(copy_error(error))
@@ -396,7 +405,16 @@ class _Part:
 class _Request:
     """A request of `submit`: the items that it waits for."""
 
-    __slots__ = ("_coalescer", "_ended", "_shared", "context", "priority", "refusal", "tenant")
+    __slots__ = (
+        "_coalescer",
+        "_ended",
+        "_shared",
+        "admitted",
+        "context",
+        "priority",
+        "refusal",
+        "tenant",
+    )
 
     def __init__(
         self, coalescer: Coalescer, priority: int, tenant: str | None, context: bytes | None
@@ -406,6 +424,8 @@ class _Request:
         self._ended = False
         self.refusal: list[StreamerError] | None = None
         """why an item could not be sent; the calling thread takes it out to raise it"""
+        self.admitted = False
+        """an item was sent, so the queue refuses no other one"""
         self.priority = priority
         self.tenant = tenant
         self.context = context

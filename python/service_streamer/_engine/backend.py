@@ -101,9 +101,14 @@ class EngineLike(Protocol):
         priority: int,
         tenant: str | None = None,
         context: bytes | None = None,
+        admitted: bool = False,
         /,
     ) -> Any:
-        """Return a future. Never blocks: if the queue is full, the request waits."""
+        """Return a future. Never blocks: if the queue is full, the request waits.
+
+        With ``overflow="reject"`` a full queue refuses it, unless it was `admitted` before, as a
+        part of a request of which another part is queued.
+        """
 
     def close(self, drain: bool, /) -> None:
         """Reject new requests; without `drain` also end the queued ones. Never blocks."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from .. import QueueFull, RequestTimeout, StreamerStats, ThreadedStreamer
+from .. import RequestTimeout, StreamerStats, ThreadedStreamer
 from .._base.messages import short, wrong_option
 from .._base.options import count, flag, one_of
 from .._base.types import FileCollate
@@ -158,7 +157,6 @@ class Embedder:
             most = getattr(model, "max_seq_length", None)
             known = type(most) is int and most > 0
             self._weigh = functools.partial(_weigh_text, most=most if known else None)
-        self._shares = coalesce is not False or options.get("cache") is not None
         self.streamer: BaseStreamer = (streamer or ThreadedStreamer)(
             run,
             batch_size,
@@ -192,8 +190,7 @@ class Embedder:
             An array [texts, width], or [width] of a single str, float32.
 
         Raises:
-            InvalidRequest: a text is invalid, ``dimensions`` are more than those of the model, or
-                the texts are more than the queue may hold with ``overflow="reject"``.
+            InvalidRequest: a text is invalid, or ``dimensions`` are more than those of the model.
             InvalidVector: the model returned NaN, or no vectors.
             WrongTask: the model is a reranker.
             Exception: what `predict` of a streamer raises.
@@ -239,7 +236,7 @@ class Embedder:
             timeout, priority, tenant: as for `predict` of a streamer.
 
         Raises:
-            InvalidRequest: a text is invalid, or there are too many for the queue; see `embed`.
+            InvalidRequest: a text is invalid.
             InvalidVector: the model returned NaN, or no numbers.
             WrongTask: the model is no reranker.
             Exception: what `predict` of a streamer raises.
@@ -344,8 +341,7 @@ class Embedder:
         """Return the rows of texts. The timeout holds for tokenizing, too."""
         begin = time.monotonic()
         items = self._items(texts, query)
-        with self._refusing(items):
-            return self.streamer.predict(items, timeout=_left(timeout, begin), **how)
+        return self.streamer.predict(items, timeout=_left(timeout, begin), **how)
 
     async def _arun(
         self, texts: Any, query: str | None, timeout: float | None, **how: Any
@@ -353,33 +349,8 @@ class Embedder:
         """Return the items and the rows of texts."""
         begin = time.monotonic()
         items = await self._aitems(texts, query)
-        with self._refusing(items):
-            rows = await self.streamer.apredict(items, timeout=_left(timeout, begin), **how)
+        rows = await self.streamer.apredict(items, timeout=_left(timeout, begin), **how)
         return items, rows
-
-    @contextlib.contextmanager
-    def _refusing(self, items: Sequence[Any]) -> Iterator[None]:
-        """Raise InvalidRequest instead of QueueFull if the queue never has room for the items."""
-        try:
-            yield
-        except QueueFull:
-            if (reason := self._too_large(items)) is None:
-                raise
-            raise InvalidRequest(f"{reason}: send it in parts") from None
-
-    def _too_large(self, items: Sequence[Any]) -> str | None:
-        """Return why the queue never takes the items one by one, as they are sent to be shared."""
-        weights = {_key(each): self._weigh(each) for each in items}  # equal ones are sent once
-        if not self._shares or len(weights) < 2:
-            return None  # an empty queue takes a request of any size
-        stats, total = self.streamer.stats(), sum(weights.values())
-        if 0 < stats.max_queue_weight < total:
-            bound = f"max_queue_weight={stats.max_queue_weight:g}"
-            return f"the request weighs {total}, more than {bound}"
-        for name in ("max_queue", "max_queue_per_tenant"):
-            if 0 < (most := getattr(stats, name)) < len(weights):
-                return f"the request has {len(weights)} texts, more than {name}={most}"
-        return None
 
     def _count(self, items: Iterable[Any]) -> int:
         """Return the tokens of items, estimated if the model tokenizes itself."""
@@ -449,13 +420,6 @@ def _weigh_text(item: str | tuple[str, str], most: int | None) -> int:
     plain = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
     weight = 1 + plain // LETTERS + len(text) - plain
     return weight if most is None else min(weight, most)
-
-
-def _key(item: Any) -> Any:
-    """Return what is equal for equal items."""
-    if isinstance(item, str) or isinstance(item[0], str):
-        return item
-    return tuple(None if each is None else each.tobytes() for each in item)
 
 
 def _length(part: Any) -> int:

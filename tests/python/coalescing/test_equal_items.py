@@ -283,6 +283,16 @@ def test_a_full_queue_refuses_new_items_only():
     assert live(streamer) == 0
 
 
+@pytest.mark.parametrize("bound", [{"max_queue": 3}, {"max_queue_weight": 3, "weight": float}])
+def test_a_request_that_is_larger_than_the_queue_is_taken_when_it_is_empty(bound):
+    refusing = {"overflow": "reject", "coalesce": True, "policy": "greedy", **bound}
+    with ThreadedStreamer(lambda batch: [2 * each for each in batch], 2, **refusing) as streamer:
+        numbers = list(range(1, 41))
+        doubled = [2 * number for number in numbers]
+        assert streamer.predict(numbers) == doubled
+        assert streamer.submit(numbers).result(LONG) == doubled
+
+
 NAN = float("nan")
 DISTINCT = [
     *(1, 1.0, True, 0.0, -0.0, NAN, 0, False, None, "1", b"1", 1j, (), (1,), (1.0,), ("1",)),

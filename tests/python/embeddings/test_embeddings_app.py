@@ -271,10 +271,6 @@ def test_a_full_queue_is_429(busy, threads):
     response = ask(create_app(embedder), EMBEDDINGS, {"input": "a"})
     assert told(response) == (429, "requests", None, "rate_limit_exceeded")
     assert int(response.headers["retry-after"]) >= 1
-    response = ask(create_app(embedder), EMBEDDINGS, {"input": ["a", "b"]})
-    assert told(response) == invalid("input")
-    weighs = "the request weighs 2, more than max_queue_weight=1: send it in parts"
-    assert response.json()["error"]["message"] == weighs
 
 
 def test_a_client_that_goes_is_cancelled(busy, web_servers):

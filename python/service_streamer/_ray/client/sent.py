@@ -210,9 +210,10 @@ class Submissions:
         priority: int,
         tenant: str | None = None,
         context: bytes | None = None,
+        *admitted: bool,
     ) -> Any:
         sents = self._sents(batch, timeout, priority, tenant, context)
-        future = submit(sents, timeout, priority, tenant)
+        future = submit(sents, timeout, priority, tenant, None, *admitted)
         if sents:
             future.add_done_callback(lambda _: self._cancel(sents[0]))
         return future

@@ -100,10 +100,11 @@ class SharedEngine:
         priority: int,
         tenant: str | None = None,
         context: bytes | None = None,
+        *admitted: bool,
     ) -> Any:
         items = self._begin(batch)
         try:
-            future = submit(items, timeout, priority, self._tenant_of(tenant), context)
+            future = submit(items, timeout, priority, self._tenant_of(tenant), context, *admitted)
         except BaseException as error:
             self._end(_outcome(error))
             raise
