@@ -14,6 +14,7 @@ _SUFFIX = os.path.basename(_CORE).removeprefix("_core")
 # Only this package is added, not the folder that it is in, which may have others.
 PROGRAM = f"""
 import importlib.util as util, sys
+sys.path[:] = filter(None, sys.path)  # not the folder that this process runs in
 if util.find_spec("service_streamer") is None:
     from importlib.machinery import EXTENSION_SUFFIXES
     if {_SUFFIX!r} not in EXTENSION_SUFFIXES:

@@ -310,6 +310,24 @@ def test_a_lock_of_another_process(hub, publish, uv, caplog):
     assert f"uv pip install --python {environment.python} -r {required}" in caplog.text
 
 
+def test_a_forked_process_does_not_keep_a_lock(tmp_path):
+    lock = environments._open(tmp_path)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    copy = os.dup(lock)  # as a forked process has it
+    environments._unlock(lock)
+    other = environments._open(tmp_path)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    os.close(copy)
+
+
+def test_a_list_that_is_changed_while_it_is_installed(hub, publish, uv):
+    uv(QUICK + """if [ "$1" = pip ]; then echo "# more" >> "$last"; fi\n""")
+    publish(3, quirk=1, model_py=PLAIN)
+    with pytest.raises(ModelLoadError, match="the list was changed while it was installed"):
+        ask(hub(), 3)
+
+
 def test_environments_that_are_not_used_are_removed(hub, publish, uv, cache):
     uv(QUICK)
     publish(3, quirk=1, model_py=PLAIN)
@@ -361,6 +379,9 @@ def test_an_environment_is_made_under_gevent(folder, publish, uv):
         ("requirements.txt", "-r more.txt", True),
         ("requirements.txt", "./a-1-py3-none-any.whl", True),
         ("requirements.txt", "-e .", True),
+        ("requirements.txt", ".[gpu]", True),
+        ("requirements.txt", "-r more.in", True),
+        ("requirements.txt", "a-1.tar.bz2", True),
         ("script", "a @ https://b/c.whl", False),
         ("uv.lock", 'source = { virtual = "." }\nsource = { registry = "https://a" }', False),
         ("uv.lock", 'source = { path = "wheels/a.whl" }', True),

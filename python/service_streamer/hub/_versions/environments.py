@@ -41,8 +41,17 @@ PAUSE = 0.2  # s between two looks at a lock of another process
 _SCRIPT = re.compile(r"^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$", re.MULTILINE)
 """that of PEP 723"""
 
-_EXITED = "exit code "
-_REPORTING = f'cd "$0" && "$@"; echo "{_EXITED}$?"'
+_LOCAL = (".txt", ".whl", ".gz", ".tgz", ".bz2", ".xz", ".zip")
+"""how the names of files in a list end"""
+
+_FILES = {
+    "uv.lock": ("uv.lock", "pyproject.toml"),
+    "requirements.txt": ("requirements.txt",),
+}
+"""the files of a list, by the one that must be there"""
+
+_EXITED = "service-streamer: exit code "
+_REPORTING = f"""cd "$0" && "$@"; printf '\\n{_EXITED}%s\\n' "$?\""""
 """a command of the shell; other code of this process may collect the exit code, as gevent does"""
 
 Begin = Callable[["Making"], None]
@@ -73,13 +82,9 @@ class Environment:
             OSError: a file cannot be read.
             ValueError: the list in the model is invalid.
         """
-        for kind, files in (
-            ("uv.lock", ("uv.lock", "pyproject.toml")),
-            ("requirements.txt", ("requirements.txt",)),
-        ):
+        for kind in _FILES:
             if (folder / kind).exists():
-                texts = ((folder / file).read_text(encoding="utf-8") for file in files)
-                return cls(folder, "", kind, "\n".join(texts))
+                return cls(folder, "", kind, _text_of(folder, kind))
         if not model.endswith(".py"):
             return None
         found = _SCRIPT.search((folder / model).read_text(encoding="utf-8"))
@@ -98,9 +103,8 @@ class Environment:
         parts = [self.kind, self.packages, sys.version, sys.base_prefix]
         if _names_files(self.kind, self.packages):
             parts.append(str(self.folder))
-        return Path(
-            cache, "environments", hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-        )
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        return Path(cache, "environments", digest).absolute()
 
     @property
     def python(self) -> str:
@@ -147,9 +151,9 @@ class Environment:
                     if (self.path / READY).exists() and _is_open(lock, self.path):
                         break
                 except BaseException:
-                    os.close(lock)
+                    _unlock(lock)
                     raise
-                os.close(lock)  # another process has removed it meanwhile
+                _unlock(lock)  # another process has removed it meanwhile
         except OSError as error:
             raise RuntimeError(
                 f"the environment for {self._list} cannot be made ({error}): let {CACHE} name a "
@@ -158,7 +162,7 @@ class Environment:
             ) from error
         with contextlib.suppress(OSError):  # read-only
             os.utime(self.path / READY)
-        return lambda: os.close(lock)
+        return lambda: _unlock(lock)
 
     @property
     def _list(self) -> str:
@@ -195,6 +199,8 @@ class Environment:
             command = [*(pip if has_pip else [self.python, "-m", "pip"]), "install"]
             command += ["--no-input", "--disable-pip-version-check", "-r", str(required)]
         making.run(command, failed, self.folder)
+        if self.kind in _FILES and _text_of(self.folder, self.kind) != self.packages:
+            raise RuntimeError(f"{failed}: the list was changed while it was installed")
         (self.path / READY).touch()
         making.tell(f"made the environment for {self._list} in {time.monotonic() - begun:.1f} s")
 
@@ -255,7 +261,8 @@ class Making:
             RuntimeError: it fails. The message has what it printed.
             StreamerClosed: `close` was called.
         """
-        environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": self.path}
+        environment = {"GIT_TERMINAL_PROMPT": "0", **os.environ}
+        environment["UV_PROJECT_ENVIRONMENT"] = self.path
         for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
             environment.pop(name, None)
         lines: collections.deque[str] = collections.deque(maxlen=100)
@@ -264,7 +271,9 @@ class Making:
         ) as file:
             for line in filter(None, map(str.strip, file)):
                 lines.append(line)
-                if not bare and not line.startswith(_EXITED):
+                if line.startswith(_EXITED):
+                    break  # a process that it has started may keep the pipe open
+                if not bare:
                     self.tell(line)
         if self._closed:
             raise StreamerClosed("the hub is closed")
@@ -293,7 +302,7 @@ class Making:
                 command,
                 environment,
                 file_actions=[*closing, *((os.POSIX_SPAWN_DUP2, *each) for each in actions)],
-                setpgroup=0,
+                setsid=True,  # without a terminal: a program that asks there would wait for ever
             )
             self._process = Process(pid)
         except BaseException:
@@ -325,6 +334,11 @@ class Making:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def _text_of(folder: Path, kind: str) -> str:
+    """Return the texts of the files of a list."""
+    return "\n".join((folder / file).read_text(encoding="utf-8") for file in _FILES[kind])
+
+
 def interpreter_in(path: Path) -> str:
     """Return the interpreter of a virtual environment, or the path itself if it is no folder."""
     return str(path / "bin" / "python" if path.is_dir() else path)
@@ -343,10 +357,9 @@ def _names_files(kind: str, packages: str) -> bool:
     if kind == "uv.lock":
         return re.search(r'\b(path|directory|editable) = "(?!\.")', packages) is not None
     words = [word for line in packages.splitlines() for word in line.partition("#")[0].split()]
-    local = (".txt", ".whl", ".gz", ".zip")
     return any(
-        word == "."
-        or (word[0] != "/" and "://" not in word and ("/" in word or word.endswith(local)))
+        word.startswith((".", "-r", "-c", "-e", "--requirement", "--constraint", "--editable"))
+        or (word[0] != "/" and "://" not in word and ("/" in word or word.endswith(_LOCAL)))
         for word in words
     )
 
@@ -359,6 +372,13 @@ def _open(path: Path) -> int:
             return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
+def _unlock(fd: int) -> None:
+    """Unlock a folder, also if a process that was forked meanwhile has its descriptor."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
 def _is_open(fd: int, path: Path) -> bool:
     """Return True if a descriptor is of the folder that has this path now."""
     with contextlib.suppress(FileNotFoundError):
@@ -369,13 +389,14 @@ def _is_open(fd: int, path: Path) -> bool:
 def _prune(cache: Path) -> None:
     """Remove the environments that no process uses, and that none has used for long."""
     for path in _old(cache):
-        fd = _open(path)
-        try:
-            with contextlib.suppress(OSError):  # it is locked
+        with contextlib.suppress(OSError):  # it is locked, or that of another user
+            fd = _open(path)
+            try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (path / READY).unlink()  # first, or half of it would count as whole
                 shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(fd)
+            finally:
+                _unlock(fd)
 
 
 def _old(cache: Path) -> Iterator[Path]:
