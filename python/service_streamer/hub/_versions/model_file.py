@@ -8,6 +8,7 @@ import functools
 import inspect
 import os
 import re
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -203,9 +204,10 @@ class ModelFile:
                 model = NativeModel(folder / self.model, **self.native)
             else:
                 model = target(str(folder))
-            return _streamer(spec, model, self.options)
+            return _streamer(own, model, self.options)
 
         spec = ModelSpec.factory(make, **rest)
+        own = weakref.ref(spec)  # which has `make`
         spec.in_processes = False
         spec.takes_parameters = None
         if _is_file(self.model):
@@ -221,10 +223,11 @@ class ModelFile:
             kwargs = options.pop("model_init_kwargs", {})
 
             def make() -> ThreadedStreamer:
-                made = functools.partial(_streamer, spec, options=options)
+                made = functools.partial(_streamer, own, options=options)
                 return namespace.streamer_of(folder, self.model, kwargs, made)
 
             spec = ModelSpec.factory(make, **rest)
+            own = weakref.ref(spec)
             spec.in_processes, spec.has_modules = False, True
             spec.takes_parameters = None
         else:
@@ -350,8 +353,18 @@ def _facts(path: Path) -> tuple[int, int]:
     return about.st_size, about.st_mtime_ns
 
 
-def _streamer(spec: ModelSpec, model: Any, options: Mapping[str, Any]) -> ThreadedStreamer:
-    """Return the streamer of a model of this process, also if it takes parameters."""
+def _streamer(
+    own: Callable[[], ModelSpec | None], model: Any, options: Mapping[str, Any]
+) -> ThreadedStreamer:
+    """Return the streamer of a model of this process, also if it takes parameters.
+
+    Args:
+        own: returns the spec that makes it.
+        model: of the streamer.
+        options: of the streamer.
+    """
+    spec = own()
+    assert spec is not None
     tuned = OptionsFile.of(options.get("options")).values
     model, own = spec.take_parameters(model, {**tuned, **options})
     return ThreadedStreamer(model, **{**options, **own})
