@@ -141,6 +141,7 @@ class Coalescer:
         priority: int,
         tenant: str | None = None,
         context: bytes | None = None,
+        admitted: bool = False,
     ) -> Any:
         """Do what ``Engine.submit_async`` does."""
         if self._at_next_request:
@@ -148,10 +149,10 @@ class Coalescer:
         items = _core.item_list(batch)
         if not items or (context is not None and reader_of(context) is not None):
             # the pieces of a stream go to one reader
-            return self._inner.submit_async(items, timeout, priority, tenant, context)
+            return self._inner.submit_async(items, timeout, priority, tenant, context, admitted)
         self._inner.submit_async([], timeout, priority, tenant)  # raises what any request would
         keys = map(self._key, items)
-        request = _Request(self, priority, tenant, context)
+        request = _Request(self, priority, tenant, context, admitted)
         parts = [_Part(key, item, request) for key, item in zip(keys, items, strict=True)]
         future = None
         try:
@@ -417,14 +418,19 @@ class _Request:
     )
 
     def __init__(
-        self, coalescer: Coalescer, priority: int, tenant: str | None, context: bytes | None
+        self,
+        coalescer: Coalescer,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+        admitted: bool,
     ) -> None:
         self._coalescer = coalescer
         self._shared: list[SharedItem] = []
         self._ended = False
         self.refusal: list[StreamerError] | None = None
         """why an item could not be sent; the calling thread takes it out to raise it"""
-        self.admitted = False
+        self.admitted = admitted
         """an item was sent, so the queue refuses no other one"""
         self.priority = priority
         self.tenant = tenant

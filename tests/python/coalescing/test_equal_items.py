@@ -200,7 +200,7 @@ def test_close_ends_the_callers_of_a_shared_item(held):
 
 def left_behind(streamer, item):
     """The future of a caller that was interrupted right after it had sent its request."""
-    request = _Request(streamer._coalescer, 0, None, None)
+    request = _Request(streamer._coalescer, 0, None, None, False)
     parts = [_Part(item, item, request)]
     future = streamer._coalescer._callers.engine.submit_async(parts, None, 0)
     future.bind(request)

@@ -366,8 +366,8 @@ def _streamer(
     spec = own()
     assert spec is not None
     tuned = OptionsFile.of(options.get("options")).values
-    model, own = spec.take_parameters(model, {**tuned, **options})
-    return ThreadedStreamer(model, **{**options, **own})
+    model, more = spec.take_parameters(model, {**tuned, **options})
+    return ThreadedStreamer(model, **{**options, **more})
 
 
 def _broken(error: Exception, load: str) -> ModelSpec:
