@@ -6,6 +6,7 @@ from descriptors import is_block, open_files
 
 LONG = 60
 GROWTH = 16  # MB of memory that are no leak, but the allocator's
+EVENTS = 12  # eventfds of waiters, kept to be used again: more than are in use at a time
 BLOCKS = 64  # of shared memory, kept to be used again: far more than are in use at a time
 
 
@@ -14,7 +15,7 @@ class Residue:
     """What a process has; of several, the most that one has."""
 
     descriptors: int = 0
-    """but those of shared memory"""
+    """but those of shared memory, and eventfds"""
     blocks: int = 0
     """blocks of shared memory: their number grows to what was once used at a time"""
     threads: int = 0
@@ -22,6 +23,8 @@ class Residue:
     """memory that is not shared"""
     shared: float = 0
     """megabytes"""
+    events: int = 0
+    """eventfds: their number grows to what was once used at a time"""
 
     def __or__(self, other):
         mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
@@ -30,22 +33,24 @@ class Residue:
     def __str__(self):
         return (
             f"{self.descriptors} descriptors, {self.blocks} blocks, {self.threads} threads, "
-            f"{self.megabytes:.1f} MB, {self.shared:.1f} MB shared"
+            f"{self.megabytes:.1f} MB, {self.shared:.1f} MB shared, {self.events} eventfds"
         )
 
     @classmethod
     def of(cls, pid):
         names = open_files(pid)
         blocks = sum(map(is_block, names))
+        events = sum("eventfd" in name for name in names)
         with open(f"/proc/{pid}/status") as file:
             status = dict(line.split(":", 1) for line in file)
         kilobytes = {key: int(status[key].split()[0]) for key in ("VmRSS", "RssShmem")}
         return cls(
-            descriptors=len(names) - blocks,
+            descriptors=len(names) - blocks - events,
             blocks=blocks,
             threads=int(status["Threads"]),
             megabytes=(kilobytes["VmRSS"] - kilobytes["RssShmem"]) / 1024,
             shared=kilobytes["RssShmem"] / 1024,
+            events=events,
         )
 
     def growth(self, before, spare):
@@ -55,5 +60,6 @@ class Residue:
             "threads": self.threads > before.threads,
             "memory": self.megabytes > before.megabytes + GROWTH,
             "shared memory": self.blocks > BLOCKS,
+            "eventfds": self.events > EVENTS,
         }
         return [what for what, has_grown in more.items() if has_grown]
