@@ -27,20 +27,6 @@ from service_streamer.embeddings._tokenizer import Tokenizer
 
 
 @pytest.fixture
-def embedders():
-    """Makes embedders and closes them after the test."""
-    made = []
-
-    def make(*arguments, **options):
-        made.append(Embedder(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close(False)
-
-
-@pytest.fixture
 def gated():
     """A model that waits in each batch."""
     gate = Gate(lambda texts: np.array([vector_of(each) for each in texts], "f4"))

@@ -22,25 +22,11 @@ from thread_models import Gate
 from waits import LONG, eventually
 
 from service_streamer import WorkerLost
-from service_streamer.embeddings import Embedder, _app, create_app
+from service_streamer.embeddings import _app, create_app
 
 pytest_plugins = ["web_fixtures"]
 
 EMBEDDINGS, RERANK = "/openai/v1/embeddings", "/openai/rerank"
-
-
-@pytest.fixture
-def embedders():
-    """Makes embedders and closes them after the test."""
-    made = []
-
-    def make(*arguments, **options):
-        made.append(Embedder(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close(False)
 
 
 def ask(app, path, body=None, headers=None, method=None):
