@@ -269,6 +269,7 @@ class ModelHandle(Requests):
     ) -> Any:
         version = alias.version
         if (streamer := version.streamer) is not None:
+            version.check(batch)
             version.used = monotonic()
             try:
                 return streamer.predict(batch, timeout=timeout, priority=priority, tenant=tenant)
@@ -290,6 +291,7 @@ class ModelHandle(Requests):
         streamer = version.streamer
         # A shared model may move. Only the lobby sends a submitted request again.
         if streamer is not None and not isinstance(streamer, SharedStreamer):
+            version.check(batch)
             version.used = monotonic()
             try:
                 return streamer.submit(batch, timeout=timeout, priority=priority, tenant=tenant)
@@ -308,6 +310,7 @@ class ModelHandle(Requests):
     ) -> Any:
         version = alias.version
         if (streamer := version.streamer) is not None:
+            version.check(batch)
             version.used = monotonic()
             try:
                 return await streamer.apredict(
@@ -331,6 +334,7 @@ class ModelHandle(Requests):
             self.wait_ready(self._options.worker_timeout)
         streamer = version.streamer
         if streamer is not None and not isinstance(streamer, SharedStreamer):
+            version.check([item])
             version.used = monotonic()
             try:
                 return streamer._begin_stream(item, priority, tenant, buffer)
