@@ -385,11 +385,12 @@ def test_a_hub_that_is_closed_ends_what_it_has_begun(hub, publish, uv, tmp_path)
     assert time.monotonic() - begun < LONG
 
 
+@pytest.mark.slow
 def test_an_environment_that_takes_too_long(hub, publish, uv):
     uv("echo one line\necho error: no answer\nexec sleep 1000\n")
     publish(3, quirk=1)
-    hub = hub("load_timeout = 0.5")
-    late = r"took longer than load_timeout in model.toml \(0.5 s\): error: no answer"
+    hub = hub("load_timeout = 2")
+    late = r"took longer than load_timeout in model.toml \(2 s\): error: no answer"
     with pytest.raises(ModelLoadError, match=late):
         ask(hub, 3)
 
@@ -476,9 +477,8 @@ def test_a_list_outside_is_read_again_after_a_failure(folder, hub, publish, uv):
     base.write_text("bad")
     uv(f"if grep bad {base}; then exit 1; fi\n{QUICK}")
     publish(3, model_py=PLAIN, requirements_txt="-r ../base.txt")
-    hub = hub()
-    with pytest.raises(ModelLoadError, match="cannot be made: bad"):
-        ask(hub, 3)
+    hub = hub("load = 'start'")
+    eventually(lambda: "cannot be made: bad" in (version(hub, 3).error or ""))
     base.write_text("good")
     eventually(lambda: version(hub, 3).state == "ready")
 

@@ -3,11 +3,13 @@
 import ctypes
 import gc
 import shutil
+import subprocess
+import sys
 import threading
 
 import hub_models
 import pytest
-from waits import eventually
+from waits import LONG, eventually
 
 from service_streamer.hub import ModelHub
 from service_streamer.hub._loading import loader
@@ -296,7 +298,7 @@ import shutil, subprocess, sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from hub_models import Folder
-from waits import eventually
+from waits import LONG, eventually
 from service_streamer.hub import ModelHub
 
 folder, place = Folder(Path({root!r})), Path({root!r}, {place!r})

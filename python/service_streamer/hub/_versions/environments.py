@@ -308,7 +308,8 @@ class Making:
                     self.tell(line)
         if self._closed:
             raise StreamerClosed("the hub is closed")
-        if not lines or lines.pop() != f"{_EXITED}0":
+        has_ended = bool(lines) and lines[-1].startswith(_EXITED)
+        if not has_ended or lines.pop() != f"{_EXITED}0":
             errors = itertools.dropwhile(lambda line: not re.match("(?i)error", line), lines)
             text = "\n".join(([*errors] or [*lines])[-8:]) or "it was killed"
             if self._is_late:
@@ -459,8 +460,9 @@ def _check_owners(path: Path) -> None:
         is_open = about.st_mode & stat.S_IWOTH and each is not cache
         if about.st_uid not in (0, os.geteuid()) or is_open:
             raise RuntimeError(
-                f"{each} is of the user {about.st_uid} with the mode {about.st_mode & 0o7777:o}, so "
-                f"others could put code there: let {CACHE} name a folder of the user {os.geteuid()}"
+                f"{each} belongs to the user {about.st_uid}, with the mode "
+                f"{about.st_mode & 0o7777:o}, so others could put code there: let {CACHE} name a "
+                f"folder of the user {os.geteuid()}"
             )
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,7 +111,8 @@ class Namespace:
     ) -> ModuleType:
         """Do what `__import__` does, and look in the folder first."""
         top = name.partition(".")[0]
-        if level or not self._has(top):
+        # C code such as pickle gives a list, and takes what has the plain name afterwards.
+        if level or isinstance(fromlist, list) or not self._has(top):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         if fromlist:
             return builtins.__import__(self._prefix + name, globals, locals, fromlist)
@@ -173,7 +175,7 @@ class _Last:
 _FIRST, _LAST = _First(), _Last()
 
 
-class _Known:
+class _Known(Loader):
     """The loader of a module that is there already, under another name."""
 
     def __init__(self, module: ModuleType) -> None:
