@@ -115,9 +115,9 @@ def version(hub, number):
     return hub.status()["times"].versions[number]
 
 
-def bare(folder, *site):
+def bare(folder, python=sys.executable):
     """Make an environment without packages, and return its folder of packages."""
-    command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    command = [python, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(command, check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     return packages
@@ -536,3 +536,9 @@ def test_another_version_of_python(folder, hub, publish, threads):
     (other,) = python.glob("lib/python*")
     minors = {sys.version_info[1], int(other.name.rpartition(".")[2])}
     assert threads.join() == [minors] * 4
+    bare(folder.model / "venv", python=python / "bin" / "python")
+    publish(5, model_py=OTHER_PYTHON, model_toml="python = '../venv'")
+    eventually(lambda: 5 in hub.status()["times"].versions)
+    with pytest.raises(ModelLoadError, match="not installed there, and that of this process is"):
+        hub.load("times@5")
+    assert hub.status()["times"].serving == 4
