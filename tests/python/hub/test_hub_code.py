@@ -14,8 +14,6 @@ from waits import LONG, eventually
 
 from service_streamer.hub import ModelLoadError, NoParameters, UnknownModel, view_of
 
-pytestmark = pytest.mark.every_python  # how modules are imported depends on it
-
 MODEL = """
 import os
 
@@ -105,6 +103,7 @@ def version(hub, number):
 PLACES = {"processes": CODE, "here": f"{CODE}\nin_process = true"}
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("model", [MODEL, MANAGED], ids=["a class", "managed"])
 @pytest.mark.parametrize("place", PLACES)
 def test_modules_of_one_name_serve_at_the_same_time(folder, publish, watched, place, model):
@@ -228,6 +227,7 @@ def test_a_version_has_its_own_model_toml(folder, publish, watched):
     eventually(lambda: "times" not in hub)
 
 
+@pytest.mark.every_python
 def test_modules_of_this_process_are_freed(folder, publish, watched):
     folder.configure("in_process = true", "model.py:Model")
     cyclic = "import loop\nclass Model:\n    def __init__(self, path): pass\n"
@@ -284,6 +284,7 @@ def test_code_that_cannot_be_imported(folder, publish, watched, place, kind):
     assert (serving(hub), ask(hub, 1)[:2]) == (1, [1, 10])
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("place", PLACES)
 def test_a_change_of_loaded_code_is_ignored_and_said_once(folder, publish, watched, caplog, place):
     more = PLACES[place].partition("\n")[2]
@@ -327,6 +328,7 @@ class Model:
 """
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("place", PLACES)
 def test_a_pickle_that_names_a_module_of_the_version(folder, publish, watched, place):
     folder.configure(PLACES[place].partition("\n")[2], "model.py:Model")
