@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import math
 import os
 import stat
 import time
@@ -182,11 +181,11 @@ class _Reader:
             return
         now = changed = time.monotonic()
         if str(path) in self._moved:  # also if it was seen before its move was reported
-            changed = -math.inf
+            changed = float("-inf")
         elif before.stamps.get(number) == stamp:
             changed = before.changed[number]
         elif number not in before.stamps and is_complete:
-            changed = -math.inf
+            changed = float("-inf")
         found.stamps[number], found.changed[number] = stamp, changed
         if now - changed < SETTLED:
             found.changing.add(number)
