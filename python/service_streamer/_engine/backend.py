@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from .. import _core
@@ -108,6 +108,24 @@ class EngineLike(Protocol):
 
         With ``overflow="reject"`` a full queue refuses it, unless it was `admitted` before, as a
         part of a request of which another part is queued.
+        """
+
+    def share(
+        self,
+        batch: Any,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+        admitted: bool,
+        live: dict[Any, Any],
+        key: Hashable,
+        /,
+    ) -> tuple[Any, bool]:
+        """Do what `submit_async` does, unless `live` has a request under the key. Never blocks.
+
+        Returns:
+            A request, and True if it is this one. Each caller calls ``_leave(live, key)`` of it.
+            No caller joins one with the key None.
         """
 
     def close(self, drain: bool, /) -> None:

@@ -46,7 +46,7 @@ def forms(streamer, items):
 
 def live(streamer):
     """The number of items that others may join."""
-    return sum(len(stripe.live) for stripe in streamer._coalescer._stripes)
+    return len(streamer._coalescer._live)
 
 
 @pytest.mark.parametrize("options", [{"coalesce": True}, {"cache": Cache(max_items=50)}])
