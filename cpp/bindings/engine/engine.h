@@ -10,8 +10,7 @@ bool make_engine_type(PyObject* module);
 PyObject* engine_predict(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
-// Methods for callers with equal items: batch, priority, tenant, context, admitted, live, key; and those of predict, live,
-// key.
+// Methods for callers with equal items, whose last arguments are a dict of requests and a key.
 PyObject* engine_share(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_predict_shared(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from .._base.errors import RequestTimeout, StreamerError, WorkerLost
-from .._base.messages import describe
+from .._base.messages import describe, short, wrong_option
 from .._base.model_errors import copy_error, detached
 from .._base.options import MAX_COUNT, Cache, Options
 from .._base.request_context import reader_of
-from .._engine.backend import EngineLike
+from .._engine.backend import EngineLike, SharingEngine
 from .._engine.future import Future
 from .._engine.waiting_room import EngineThreads
 from .._waiting.threads import original
@@ -66,13 +66,17 @@ class Coalescer:
     """
 
     def __init__(self, engine: EngineLike, options: Options) -> None:
+        if not isinstance(engine, SharingEngine):
+            raise wrong_option(
+                f"coalesce and cache need an engine with share(), which {short(engine)} has not"
+            )
         self._inner = engine
-        self._predict_shared = None
-        """for one item; None: the cache or the copies need more"""
         by = options.coalesce
         self._key: Callable[[Any], Hashable | None] = key_by(by) if callable(by) else key_of
         self._copies = by == "copy"
         self._answers = Answers(options.cache) if isinstance(options.cache, Cache) else None
+        self._predict_shared: Callable[..., Any] | None = None
+        """for one item; None: the cache, the copies or the engine need more"""
         if isinstance(engine, _core.Engine) and self._answers is None and not self._copies:
             self._predict_shared = engine.predict_shared
         self._live: dict[Hashable, _core.FutureBase[Any]] = {}
@@ -97,16 +101,14 @@ class Coalescer:
             if type(answer) is list:
                 return answer
             request, sent = answer
+            del answer
             try:
                 if not sent:
                     self._count("coalesced")
                 return [self._wait(request, 0.0 if sent else timeout, timeout, 1)]
             finally:
                 request._leave(self._live, key)
-                del (
-                    request,
-                    answer,
-                )  # or the traceback of an error, which they have, would keep them
+                del request  # or the traceback of an error would keep it, and it has the error
         usual = timeout is None or (type(timeout) in _SECONDS and timeout >= 0)
         if not usual or not items:
             self._inner.predict([], timeout, priority, tenant)  # raises what any request would

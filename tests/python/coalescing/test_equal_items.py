@@ -103,6 +103,19 @@ def test_each_caller_has_its_own_deadline_and_cancel(held):
     assert kept.result(LONG) == ["x"]
 
 
+def test_an_item_outlives_the_caller_that_sent_it(held):
+    streamer, gate = held
+    threads = Threads()
+    threads.run(streamer.predict, ["x"], timeout=0.5)
+    eventually(lambda: live(streamer) == 2)
+    kept = streamer.submit(["x"])
+    assert isinstance(threads.join()[0], RequestTimeout)
+    assert not kept.done()
+    gate.open()
+    assert kept.result(LONG) == ["x"]
+    assert streamer.stats().coalesced == 1
+
+
 def test_an_item_is_dropped_with_its_last_caller(held):
     streamer, gate = held
 
