@@ -70,10 +70,6 @@ def test_a_batch_gives_what_its_sentences_give_one_by_one(model):
     assert model.predict(SENTENCES[::-1]) == alone[::-1]
 
 
-def test_every_gap_of_a_sentence_is_filled(model):
-    assert model.predict(["twinkle, [MASK], [MASK] star,"]) == ["twinkle little"]
-
-
 def test_case_and_a_typographic_apostrophe_do_not_matter(model):
     tokens = example.tokenize("The King\N{RIGHT SINGLE QUOTATION MARK}s [MASK]!")
     assert tokens == ["the", "king's", "[MASK]", "!"]
@@ -85,20 +81,10 @@ def test_an_answer_is_a_word_even_where_every_word_is_unknown(model):
     assert answer in model.words[3:]
 
 
-def test_an_empty_batch_is_answered(model):
-    assert model.predict([]) == []
-
-
 @pytest.mark.parametrize(("form", "message"), BAD_FORMS[1:])
 def test_the_model_says_what_is_wrong_with_a_sentence(model, form, message):
     with pytest.raises(example.BadSentence, match=re.escape(message)):
         model.predict(form["s"])
-
-
-def test_the_managed_model_answers_like_the_model():
-    managed = example.ManagedBertModel()
-    managed.init_model()
-    assert managed.predict(list(TUTORIAL)) == list(TUTORIAL.values())
 
 
 # The web applications
