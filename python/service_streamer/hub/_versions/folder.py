@@ -37,7 +37,7 @@ class Found:
     stamps: dict[int, int] = dataclasses.field(default_factory=dict)
     """a number for each version, which changes with its files"""
     changed: dict[int, float] = dataclasses.field(default_factory=dict)
-    """monotonic time at which a change of its files was seen; 0: they were complete at once"""
+    """monotonic time at which a change of its files was seen; -inf: they were complete at once"""
     changing: set[int] = dataclasses.field(default_factory=set)
     """the versions whose files have changed just now"""
     errors: list[str] = dataclasses.field(default_factory=list)
@@ -180,11 +180,11 @@ class _Reader:
             return
         now = changed = time.monotonic()
         if str(path) in self._moved:  # also if it was seen before its move was reported
-            changed = 0.0
+            changed = float("-inf")
         elif before.stamps.get(number) == stamp:
             changed = before.changed[number]
         elif number not in before.stamps and is_complete:
-            changed = 0.0
+            changed = float("-inf")
         found.stamps[number], found.changed[number] = stamp, changed
         if now - changed < SETTLED:
             found.changing.add(number)
