@@ -7,7 +7,6 @@ import enum
 import functools
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._base import options as _options
@@ -161,12 +160,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *raised: object) -> None:
         # an exception propagates without waiting for the queued requests
         self.close(drain=exc_type is None)
 
