@@ -28,7 +28,7 @@ from .requests import Requests
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .._coalescing.coalescer import Coalescer
+    from .coalescing.coalescer import Coalescer
     from .timeline import Recorder
 
 
@@ -329,7 +329,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._coalescer = None
         self._engine = engine
         if self._options.shares_items:
-            from .._coalescing.coalescer import Coalescer  # only needed here
+            from .coalescing.coalescer import Coalescer  # only needed here
 
             self._engine = self._coalescer = Coalescer(engine, self._options)
 

@@ -24,9 +24,9 @@ from service_streamer import (
     ThreadedStreamer,
     WorkerLost,
 )
-from service_streamer._coalescing.answers import Answers, size_of
-from service_streamer._coalescing.coalescer import _Part, _Request
-from service_streamer._coalescing.keys import DIRECT, key_of
+from service_streamer._streamers.coalescing.answers import Answers, size_of
+from service_streamer._streamers.coalescing.coalescer import _Part, _Request
+from service_streamer._streamers.coalescing.keys import DIRECT, key_of
 from service_streamer.extend import view_of
 
 

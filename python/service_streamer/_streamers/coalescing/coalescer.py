@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-from .. import _core
-from .._base.errors import RequestTimeout, StreamerError, WorkerLost
-from .._base.messages import describe, short, wrong_option
-from .._base.model_errors import copy_error, detached
-from .._base.options import MAX_COUNT, Cache, Options
-from .._base.request_context import reader_of
-from .._engine.backend import EngineLike, SharingEngine
-from .._engine.future import Future
-from .._engine.waiting_room import EngineThreads
-from .._waiting.threads import original
-from .._waiting.timeouts import countdown
+from ... import _core
+from ..._base.errors import RequestTimeout, StreamerError, WorkerLost
+from ..._base.messages import describe, short, wrong_option
+from ..._base.model_errors import copy_error, detached
+from ..._base.options import MAX_COUNT, Cache, Options
+from ..._base.request_context import reader_of
+from ..._engine.backend import EngineLike, SharingEngine
+from ..._engine.future import Future
+from ..._engine.waiting_room import EngineThreads
+from ..._waiting.threads import original
+from ..._waiting.timeouts import countdown
 from .answers import Answers
 from .keys import key_by, key_of
 

@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from .._base.options import Cache, memory
-from .._waiting.threads import original
+from ..._base.options import Cache, memory
+from ..._waiting.threads import original
 
 
 class _Answer(NamedTuple):
