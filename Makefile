@@ -45,10 +45,11 @@ $(VENV)/.tools: constraints.txt
 
 # Editable: Python files are used in place; the module is built again when its sources have changed.
 install = SKBUILD_CMAKE_DEFINE='SERVICE_STREAMER_WERROR=ON$(if $(LTO),;SERVICE_STREAMER_LTO=$(LTO))' $(pip) install -q --no-build-isolation -e
+INSTALLED ?= '.[test]'
 package := pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
 
 $(VENV)/.installed: $(VENV)/.tools $(package)
-	$(install) '.[test]'
+	$(install) $(INSTALLED)
 	@touch $(@D)/.installed-demo $@
 
 # Ray, gRPC and the test tools are most of the environment, and no demo needs them.
@@ -178,15 +179,15 @@ STRESS_SECONDS ?= $(if $(CI),15,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(pytest) $(ARGS)
 
-# PYTHONS="3.10 3.13" are fewer.
+# PYTHONS="3.10 3.13" are fewer; 3.14t is a free-threaded one, without what has no wheel for it.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; \
 	test -z "$$found" || $(side_by_side) $$(for python in $$found; do echo test-python-$${python%%=*}; done)
 
 # Only what depends on the version of Python. Without LTO the core is compiled once for all of them, where there is a ccache.
 test-python-%:
-	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
-	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
+	@$(if $(filter %t,$*),PYTHON_GIL=0) $(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
+	  $(if $(filter %t,$*),INSTALLED='. cloudpickle hypothesis pytest pytest-timeout pytest-xdist') LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
 
 test-next-pythons: $(VENV)/.tools  ## the same on those that only Debian unstable has, in a chroot; as root, with debootstrap
 	$(bin)/python tests/tools/next_pythons.py $(PYTHONS)

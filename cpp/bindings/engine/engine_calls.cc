@@ -1,6 +1,7 @@
 // The methods of an engine for its callers: predict and submit.
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
 #include "bindings/python/texts.h"
 #include "bindings/python/waiting.h"
@@ -97,9 +99,8 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   return future;
 }
 
-bool call_once(bool& called, PyObject* hook) {
-  if (called) return true;
-  called = true;
+bool call_once(std::atomic<bool>& called, PyObject* hook) {
+  if (called || called.exchange(true)) return true;
   PyObject* none = PyObject_CallNoArgs(hook);
   if (none == nullptr) called = false;
   Py_XDECREF(none);
@@ -111,15 +112,24 @@ void keep_for_next_request(EngineObject* self, PyObject* functions, Py_ssize_t b
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyObject* kept = PyList_GetSlice(functions, begin, PyList_GET_SIZE(functions));
-  const bool is_list = kept != nullptr && self->next_request != nullptr;
-  if (is_list) PyList_SetSlice(kept, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, self->next_request);
-  if (kept != nullptr) Py_XSETREF(self->next_request, kept);
+  PyObject* later = nullptr;
+  if (kept != nullptr) {
+    const Locked lock(self);
+    later = self->next_request.exchange(kept);
+    if (later != nullptr) PyList_SetSlice(kept, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, later);
+  }
+  Py_XDECREF(later);
   PyErr_Restore(type, value, traceback);
 }
 
 // Calls the functions of call_at_next_request(). What one raises is no fault of the caller; false: a Ctrl-C is for it.
 bool call_waiting_functions(EngineObject* self) {
-  PyObject* functions = std::exchange(self->next_request, nullptr);
+  PyObject* functions = nullptr;
+  {
+    const Locked lock(self);
+    functions = self->next_request.exchange(nullptr);
+  }
+  if (functions == nullptr) return true;
   bool interrupted = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(functions) && !interrupted; ++i) {
     PyObject* none = PyObject_CallNoArgs(PyList_GET_ITEM(functions, i));

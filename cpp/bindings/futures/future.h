@@ -29,9 +29,10 @@ struct OutputRange {
 // without the GIL can end and publish at any moment. The value is then made, and callbacks run, by a thread that takes
 // the GIL later.
 //
-// All members are used with the GIL held; only waits release it. A function that waits, or that may run Python code,
-// owns no C++ object whose destructor needs the GIL: a daemon thread may be ended in it when the interpreter finalises
-// (decision 004).
+// All members are used with the GIL held, and only waits release it. Without a GIL, a Locked of the object guards the
+// second group; the others are constant, or used by one thread at a time. A function that waits, or that may run Python
+// code, owns no C++ object whose destructor needs the GIL: a daemon thread may be ended in it when the interpreter
+// finalises (decision 004).
 struct FutureObject {
   PyObject_HEAD
   Request* request;         // `own`, or that of `call`
@@ -40,8 +41,11 @@ struct FutureObject {
   Observers* observers;     // `own_observers`, or those of `call`
   Observers own_observers;  // not constructed if there is a call
   EngineObject* engine;
-  PyObject* items;    // tuple, as long as the request has holds; nullptr if the items are in `value`
-  PyObject* outputs;  // set by the worker, becomes the value or the exception
+  PyObject* items;  // tuple, as long as the request has holds; nullptr if the items are in `value`
+  std::uint32_t fork_generation;
+
+  // Guarded by a Locked.
+  PyObject* outputs;  // set by workers, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
   PyObject*
@@ -51,13 +55,15 @@ struct FutureObject {
   PyObject* callbacks;  // list of callables
   PyObject* condition;  // made when concurrent.futures.wait() needs it
   PyObject* waiters;
-  std::uint32_t fork_generation;
   std::uint32_t decoders;  // threads that are making the value from the result of the call
   bool delivered;          // a caller has the result
   bool announced;          // with a condition: `_state` shows the end only when this is set, under the condition
   std::atomic<std::uint32_t> callers;  // of share() that have not left; 0: none may join
   bool followed;                       // with a call: the callbacks thread calls follow_up() when it has ended
 };
+
+// A member of the future, as a new reference or nullptr.
+PyObject* member_of(FutureObject* future, PyObject* FutureObject::* member);
 
 // Made by make_future_type() when the module is initialised.
 extern PyTypeObject* future_base_type;

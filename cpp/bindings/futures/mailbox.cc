@@ -9,6 +9,8 @@
 #include "bindings/futures/greenlets.h"
 #include "bindings/python/deferred_delete.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
+#include "service_streamer/base/mutex.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -57,6 +59,7 @@ Mailbox::Messages drain(PyObject* self) {
 }
 
 PyObject* mailbox_fileno(PyObject* self, PyObject*) {
+  const Locked lock(self);
   const Mailbox* mailbox = self_of(self)->mailbox.get();
   return PyLong_FromLong(mailbox != nullptr ? mailbox->fd() : -1);
 }
@@ -86,14 +89,20 @@ PyObject* mailbox_resume(PyObject* self, PyObject*) {
 }
 
 PyObject* mailbox_close(PyObject* self, PyObject*) {
-  std::shared_ptr<Mailbox>& mailbox = self_of(self)->mailbox;
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const Locked lock(self);
+    mailbox.swap(self_of(self)->mailbox);
+  }
   if (mailbox == nullptr) Py_RETURN_NONE;
   if (self_of(self)->fork_generation != fork_generation()) {
     // The parent's: another thread may have held its lock at the fork, so only the child's copy of the descriptor is
     // closed.
     close(mailbox->fd());
+    static Mutex mutex;
     static auto* parents = new std::vector<std::shared_ptr<Mailbox>>;
-    parents->push_back(std::exchange(mailbox, nullptr));
+    const MutexLock lock(mutex);
+    parents->push_back(std::move(mailbox));
     Py_RETURN_NONE;
   }
   Mailbox::Messages messages = mailbox->drain();
@@ -161,6 +170,7 @@ std::shared_ptr<Mailbox> make_mailbox() {
 
 std::shared_ptr<Mailbox> open_mailbox(PyObject* object) {
   MailboxObject* self = self_of(object);
+  const Locked lock(self);
   return self->fork_generation == fork_generation() ? self->mailbox : nullptr;
 }
 }  // namespace service_streamer::bindings

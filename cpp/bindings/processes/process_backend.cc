@@ -77,7 +77,7 @@ bool ProcessBackend::settle(FutureObject* future) {
   std::vector<ResultRange>& ranges = static_cast<ipc::LocalCall&>(*future->call).ranges;
   return settle_with(
       future,
-      [&](PyObject*& value, PyObject*& error) {
+      [&](PyObject*& value, PyObject*& error, PyObject*& /*order*/) {
         if (future->request->outcome == Outcome::kFailed) {
           error = decode_error(ranges);
         } else {

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -58,6 +59,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     """True: another process of this machine has its engine"""
     _coalescer: Coalescer | None = None
     """its engine, if equal items run once"""
+    _is_finalizing = staticmethod(sys.is_finalizing)
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -165,6 +167,8 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self.close(drain=exc_type is None)
 
     def __del__(self) -> None:
+        if self._is_finalizing():  # the exit hook has closed it, and modules may be empty
+            return
         backend = getattr(self, "_backend", None)  # None: the constructor raised
         if backend is not None and lifecycle.is_own(backend):
             backend.close_alone(True)

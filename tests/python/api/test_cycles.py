@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 from descriptors import open_descriptors
+from free_threading import freed_at_once
 from hub_models import Folder, Where
 from step_models import Countdown, down
 from thread_models import double
@@ -196,6 +197,7 @@ FAILING = {
 }
 
 
+@freed_at_once
 @pytest.mark.parametrize("kind", FAILING)
 def test_a_request_that_failed_is_freed_at_once(kind):
     """The traceback of its exception refers to frames, which must not refer to the exception."""

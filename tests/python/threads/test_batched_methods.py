@@ -10,6 +10,7 @@ import threading
 import weakref
 
 import pytest
+from free_threading import freed_at_once
 from thread_models import Gate, double
 from told import told
 from waits import LONG, eventually
@@ -104,6 +105,7 @@ def test_a_request_keeps_its_object(ask):
     assert ask() == "A!"
 
 
+@freed_at_once
 def test_a_request_in_the_queue_keeps_its_object():
     gate = Gate(double)
 
@@ -124,6 +126,7 @@ def test_a_request_in_the_queue_keeps_its_object():
     eventually(lambda: gone() is None)
 
 
+@freed_at_once
 @pytest.mark.every_python
 def test_the_streamer_goes_with_its_object_without_the_collector(started):
     gc.collect()
@@ -181,6 +184,7 @@ def test_it_is_pickled_by_the_name_that_its_class_has_for_it(kind):
     assert pickle.loads(pickle.dumps(kind().loud))("a") == "A"
 
 
+@freed_at_once
 def test_a_method_is_not_called_without_its_object(monkeypatch, started):
     called = []
     kept = []
