@@ -10,7 +10,8 @@ namespace {
 
 // A waiter with an eventfd. The eventfd is never closed, because a late wake-up may still be written to it.
 struct EventWaiter : Waiter {
-  explicit EventWaiter(const Event& opened) : Waiter(opened.writer), event(opened), generation(ForkLock::generation()) {}
+  explicit EventWaiter(const Event& opened)
+      : Waiter(opened.writer), event(opened), generation(ForkLock::generation()) {}
 
   const Event event;
   const std::uint32_t generation;

@@ -12,8 +12,8 @@
 
 namespace service_streamer {
 
-// Puts one thread to sleep until another thread wakes it. All waits of this project use it or wait_on(). On Linux it sleeps
-// on a futex (parker_linux.cc), elsewhere on a Semaphore (parker_portable.cc).
+// Puts one thread to sleep until another thread wakes it. All waits of this project use it or wait_on(). On Linux
+// it sleeps on a futex (parker_linux.cc), elsewhere on a Semaphore (parker_portable.cc).
 //
 // A wake-up that comes before the sleep is kept: the next sleep ends at once. So no wake-up is lost between the check
 // of a predicate and the sleep. A wake-up may be spurious, because it was meant for an earlier sleep. So callers

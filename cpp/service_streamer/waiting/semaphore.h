@@ -22,7 +22,7 @@ class Semaphore {
   virtual Wake wait(TimePoint deadline) = 0;
   virtual void post() = 0;
 
-  // A new semaphore: a condition variable, which sees no signals, or what `maker` returns unless that is nullptr. Throws
+  // A new semaphore: what `maker` returns or, where that is nullptr, a condition variable, which sees no signals. Throws
   // std::bad_alloc.
   static std::unique_ptr<Semaphore> make();
   static void make_by(Maker maker);  // nullptr: the condition variable
