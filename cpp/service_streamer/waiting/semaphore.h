@@ -22,8 +22,8 @@ class Semaphore {
   virtual Wake wait(TimePoint deadline) = 0;
   virtual void post() = 0;
 
-  // A new semaphore: what `maker` returns or, where that is nullptr, a condition variable, which sees no signals. Throws
-  // std::bad_alloc.
+  // A new semaphore: what `maker` returns or, where that is nullptr, a condition variable, which sees no signals.
+  // Throws std::bad_alloc.
   static std::unique_ptr<Semaphore> make();
   static void make_by(Maker maker);  // nullptr: the condition variable
 };

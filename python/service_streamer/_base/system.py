@@ -21,7 +21,8 @@ def needs_linux(name: str) -> None:
     if not hasattr(_core, "Server"):
         systems = {"darwin": "macOS", "linux": "Linux, built as for other systems"}
         system = systems.get(sys.platform, sys.platform)
-        text = f"{name} needs what only Linux has, and this is {system}: use  here, or run the program on Linux"
+        text = f"{name} needs what only Linux has, and this is {system}: "
+        text += "use ThreadedStreamer here, or run the program on Linux"
         raise ImportError(see(text, "another-system-than-linux"), name=name)
 
 
