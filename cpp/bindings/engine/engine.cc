@@ -219,6 +219,14 @@ PyMethodDef methods[] = {
      "submit_async($self, batch, timeout, priority, tenant=None, context=None, admitted=False, /)\n--\n\n"
      "Returns a future; never blocks: a full queue makes the request wait, not the thread. With\n"
      "`admitted` it waits also where a full queue refuses."},
+    {"share", as_method(engine_share), METH_FASTCALL,
+     "share($self, batch, priority, tenant, context, admitted, live, key, /)\n--\n\n"
+     "Returns a request without a deadline, and True; or the one that the dict `live` has under the key,\n"
+     "and False. With the key None, others cannot join it. Never blocks. Each caller calls _leave() once."},
+    {"predict_shared", as_method(engine_predict_shared), METH_FASTCALL,
+     "predict_shared($self, batch, timeout, priority, tenant, live, key, /)\n--\n\n"
+     "Does what share() does, and blocks until the result of a new request: it is returned, and the request\n"
+     "has been left. If there is none in time, or an error, or another caller's request: what share() returns."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
      "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"

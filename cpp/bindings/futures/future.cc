@@ -189,6 +189,15 @@ PyObject* future_abandon(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* future_leave(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "_leave() takes a dict and a key");
+    return nullptr;
+  }
+  leave(self_of(self), args[0], args[1]);
+  Py_RETURN_NONE;
+}
+
 PyObject* future_check_waiter(PyObject* self, PyObject*) {
   if (is_done(self_of(self)) || !serves_engine_of(self_of(self))) Py_RETURN_NONE;
   raise_serves();
@@ -359,6 +368,9 @@ PyMethodDef methods[] = {
      "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has ended."},
     {"_abandon", future_abandon, METH_NOARGS,
      "_abandon($self)\n--\n\nCancels the request even if it is running: its answer is not wanted."},
+    {"_leave", as_method(future_leave), METH_FASTCALL,
+     "_leave($self, live, key, /)\n--\n\nEnds the part of a caller in a request of Engine.share(). With the last "
+     "one the request is abandoned."},
     {"_check_waiter", future_check_waiter, METH_NOARGS,
      "_check_waiter($self)\n--\n\nRaises RuntimeError where result() would: in a thread that runs the model."},
     {"_publish", future_publish, METH_NOARGS,
@@ -494,6 +506,17 @@ bool settle(FutureObject* future) {
   if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
   if (!future->call->has_result()) return true;
   return future->engine->backend->settle(future);
+}
+
+void leave(FutureObject* future, PyObject* live, PyObject* key) {
+  if (future->callers.fetch_sub(1) != 1) return;
+  PyObject* self = reinterpret_cast<PyObject*>(future);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (key != Py_None && PyDict_GetItemWithError(live, key) == self) PyDict_DelItem(live, key);
+  if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(key);
+  PyErr_Restore(type, value, traceback);
+  end_future(future, Outcome::kCancelled, true);
 }
 
 PyObject* take_result(FutureObject* future) {

@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -54,7 +55,8 @@ struct FutureObject {
   std::uint32_t decoders;  // threads that are making the value from the result of the call
   bool delivered;          // a caller has the result
   bool announced;          // with a condition: `_state` shows the end only when this is set, under the condition
-  bool followed;           // with a call: the callbacks thread calls follow_up() when it has ended
+  std::atomic<std::uint32_t> callers;  // of share() that have not left; 0: none may join
+  bool followed;                       // with a call: the callbacks thread calls follow_up() when it has ended
 };
 
 // Made by make_future_type() when the module is initialised.
@@ -87,6 +89,10 @@ void note_delivery(FutureObject* future);
 // Makes the value or the exception of a future that is done from the result of its call, once. False with an exception
 // set: it has to be tried again (a signal, no memory).
 bool settle(FutureObject* future);
+
+// Ends the part of a caller in a request that the dict `live` may have under the key. With the last one the request is
+// abandoned. Keeps an exception that is set.
+void leave(FutureObject* future, PyObject* live, PyObject* key);
 
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);

@@ -7,7 +7,6 @@ import enum
 import functools
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._base import options as _options
@@ -29,7 +28,7 @@ from .requests import Requests
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .._coalescing.coalescer import Coalescer
+    from .coalescing.coalescer import Coalescer
     from .timeline import Recorder
 
 
@@ -161,12 +160,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *raised: object) -> None:
         # an exception propagates without waiting for the queued requests
         self.close(drain=exc_type is None)
 
@@ -335,7 +329,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._coalescer = None
         self._engine = engine
         if self._options.shares_items:
-            from .._coalescing.coalescer import Coalescer  # only needed here
+            from .coalescing.coalescer import Coalescer  # only needed here
 
             self._engine = self._coalescer = Coalescer(engine, self._options)
 

@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._base import options as _options
@@ -404,12 +403,7 @@ class ModelHub:
     def __enter__(self) -> ModelHub:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *raised: object) -> None:
         self.close(drain=exc_type is None)
 
     def __reduce__(self) -> NoReturn:

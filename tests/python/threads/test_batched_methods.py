@@ -91,25 +91,6 @@ def test_each_object_has_a_streamer_of_its_own(run):
     assert "batch_size=8" in repr(other.shout)
 
 
-def test_calls_at_the_same_time_share_a_batch(threads):
-    gate = Gate(double)
-
-    class Gated:
-        @batched(batch_size=8)
-        def predict(self, items):
-            return gate(items)
-
-    gated = Gated()
-    for item in (1, 2, 3):
-        threads.run(gated.predict, item)
-        if item == 1:
-            gate.wait_entered()
-    eventually(lambda: gated.predict.stats().queued_items == 2)
-    gate.open()
-    assert threads.join() == [2, 4, 6]
-    assert gate.batches == [[1], [2, 3]]
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -284,15 +265,6 @@ def test_threads_that_use_an_object_first_share_its_streamer(threads):
         threads.run(lambda: [ask(each) for each in services])
     assert threads.join() == [["A!"] * 5] * 8
     assert [each.shout.stats().completed for each in services] == [8] * 5
-
-
-def test_a_wrong_option_raises_where_it_is_written():
-    with pytest.raises(ValueError, match="'eager'"):
-
-        class Wrong:
-            @batched(8, policy="eager")
-            def predict(self, items):
-                return items
 
 
 def test_a_method_through_its_class():
