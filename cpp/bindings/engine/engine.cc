@@ -139,7 +139,7 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
 // nullptr with an exception set.
 Backend* make_backend(const EngineArguments& arguments) {
   if (arguments.model != Py_None) return NativeBackend::make(arguments.model);
-  if (arguments.remote) return new ProcessBackend(arguments.inline_items);
+  if (arguments.remote) return make_process_backend(arguments.inline_items);
   return new ThreadBackend;
 }
 

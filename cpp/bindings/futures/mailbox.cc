@@ -1,7 +1,5 @@
 #include "bindings/futures/mailbox.h"
 
-#include <unistd.h>
-
 #include <utility>
 #include <vector>
 
@@ -98,7 +96,7 @@ PyObject* mailbox_close(PyObject* self, PyObject*) {
   if (self_of(self)->fork_generation != fork_generation()) {
     // The parent's: another thread may have held its lock at the fork, so only the child's copy of the descriptor is
     // closed.
-    close(mailbox->fd());
+    mailbox->abandon();
     static Mutex mutex;
     static auto* parents = new std::vector<std::shared_ptr<Mailbox>>;
     const MutexLock lock(mutex);
@@ -139,7 +137,7 @@ PyMethodDef methods[] = {
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("Finished requests on their way to an event loop.\n\n"
-                                  "The loop watches fileno(), an eventfd that becomes readable once per batch of "
+                                  "The loop watches fileno(), which becomes readable once per batch of "
                                   "results, and\nthen calls drain(). Raises OSError when the process has no descriptor "
                                   "left.")},
     {Py_tp_new, reinterpret_cast<void*>(mailbox_new)},

@@ -93,6 +93,10 @@ void ProcessBackend::raise_loss(const FutureObject* future) const {
   note.empty() ? CallBackend::raise_loss(future) : static_cast<void>(raise_lost(note));
 }
 
+Backend* make_process_backend(bool inline_items) {
+  return new ProcessBackend(inline_items);
+}
+
 ProcessBackend* unattached_backend(EngineObject* engine) {
   auto* backend = dynamic_cast<ProcessBackend*>(engine->own_backend);
   if (backend == nullptr) {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._base import options as _options
 from .._base.messages import see, wrong_option
+from .._base.system import needs_linux
 from .._base.types import Affinity, Numa
 from .._engine.future import Future
 from .._pipeline.request import Piece
@@ -87,6 +88,7 @@ class ModelHub:
         numa: Numa | None = None,
         threads_per_worker: int | None = None,
     ) -> None:
+        needs_linux(type(self).__name__)
         limits = Limits(
             None if max_loaded is None else _options.count("max_loaded", max_loaded),
             _options.memory("memory_budget", memory_budget),
