@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._base import options as _options
@@ -151,12 +150,7 @@ class ModelHandle(Requests):
     def __enter__(self) -> ModelHandle:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Do nothing, as `close`."""
 
     def __repr__(self) -> str:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import dataclasses
 
 from .._base.errors import SerializationError, StreamerError
+from .._base.http import STATUSES, pause
 from .._base.messages import describe, text_of
-from .._base.statuses import STATUSES, pause
 from ..hub import ModelLoadError, NoParameters, UnknownModel
 
 STREAMS = "the model streams its outputs: ask /v1/models/NAME:stream, or ModelStreamInfer of gRPC"
