@@ -331,7 +331,7 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 
 # A file is looked at again when it has changed or a header that it includes; the .d file lists those. Tests are left to the
 # compiler's warnings, and so is what needs torch's headers.
-theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc  # their headers are not everywhere
+theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc %_portable.cc %/no_transports.cc  # what they need is not everywhere
 tidied := $(filter-out $(theirs),$(filter cpp/%,$(cpp_sources)))
 TIDY = $(tidied)
 tidy: $(patsubst %,build/lint/%.tidy,$(filter $(tidied),$(TIDY)))

@@ -69,9 +69,9 @@ void end_unsettled(FutureObject* future) {
 PyObject* open_callbacks(PyObject*, PyObject*) {
   if (ended_calls != nullptr) Py_RETURN_NONE;
   return none_or_raise(attempt([] {
-    auto made = std::make_unique<std::shared_ptr<Mailbox>>(make_mailbox());
+    auto* made = new std::shared_ptr<Mailbox>(make_mailbox());
     std::shared_ptr<Mailbox>* none = nullptr;
-    if (ended_calls.compare_exchange_strong(none, made.get())) static_cast<void>(made.release());
+    if (!ended_calls.compare_exchange_strong(none, made)) delete made;
   }));
 }
 
