@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-next-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
+	test-python main-python test-pythons test-next-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-torch-symbols fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -258,6 +258,19 @@ test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where the
 	$(bin)/cmake --build build/cuda --target cuda_test
 	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
 	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
+
+# Installs nothing: .venv and build/torch must be there. The report is in build/first-gpu-hour.
+first-gpu-hour:  ## all that a GPU is needed for, in steps with a report; ARGS=--rehearse without a GPU, ARGS='--again STEP'
+	$(bin)/python tests/tools/first_gpu_hour.py $(ARGS)
+
+# A torch with CUDA and CUDA's runtime, without the gigabytes of libraries that only computing needs.
+SYMBOLS_OF ?= 2.10.0 2.14.1
+test-torch-symbols: $(SYMBOLS_OF:%=test-torch-symbols-%)  ## the functions that native models look up, in two torches with CUDA
+
+test-torch-symbols-%: $(VENV)/.tools
+	rm -rf build/symbols-$*
+	$(pip) install -q --no-deps --target build/symbols-$* 'torch==$*'
+	$(bin)/python tests/tools/torch_symbols.py build/symbols-$* --install-runtime
 
 wheels = $(bin)/python tests/tools/wheels.py
 
