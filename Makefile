@@ -336,7 +336,7 @@ test-clients: $(VENV)/.installed  ## the server of a wheel, asked by KServe, MLS
 
 pyright = $(bin)/basedpyright --pythonpath $(bin)/python
 
-lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, actionlint, clang-format, clang-tidy with the lock annotations
+lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, actionlint, clang-format, clang-tidy with the lock annotations and the kernels
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
