@@ -16,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = ROOT / "build" / "debian-unstable"
-MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 PYTHONS = ("3.14", "3.15")
 PACKAGES = ("ca-certificates", "ccache", "g++", "git", "make")
 CHOICE = "every_python and not endurance and not over_ray and not over_redis"
@@ -49,9 +48,7 @@ def make_system() -> None:
     shutil.rmtree(SYSTEM, ignore_errors=True)
     names = [*PACKAGES, *(f"python{each}-{part}" for each in PYTHONS for part in ("dev", "venv"))]
     include = f"--include={','.join(names)}"
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", include, "unstable", SYSTEM, MIRROR], check=True
-    )
+    subprocess.run(["debootstrap", "--variant=minbase", include, "unstable", SYSTEM], check=True)
     for file in ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt"):
         if Path("/", file).exists():
             shutil.copy(Path("/", file), SYSTEM / file)
