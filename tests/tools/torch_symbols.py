@@ -37,26 +37,29 @@ PROGRAM = """
 #include "service_streamer/torch/shims.h"
 {includes}
 
+template <typename T>
+constexpr bool hidden = std::is_void_v<T> || std::is_class_v<T>;
+
 template <typename Ours, typename Theirs>
 constexpr bool same_type() {{
   using A = std::remove_cv_t<Ours>;
   using B = std::remove_cv_t<Theirs>;
-  if constexpr (std::is_same_v<A, B>) return true;
+  if constexpr (std::is_same_v<A, B>)
+    return true;
   else if constexpr (std::is_pointer_v<A> && std::is_pointer_v<B>)
     return same_type<std::remove_pointer_t<A>, std::remove_pointer_t<B>>();
-  else if constexpr (std::is_enum_v<B> && std::is_integral_v<A>) return sizeof(A) == sizeof(B);
-  else return (std::is_void_v<A> || std::is_class_v<A>) && (std::is_void_v<B> || std::is_class_v<B>);
+  else if constexpr (std::is_integral_v<A> && std::is_enum_v<B>)
+    return sizeof(A) == sizeof(B);
+  else
+    return hidden<A> && hidden<B>;
 }}
 
 template <typename Ours, typename Theirs>
 struct Same : std::false_type {{}};
 template <typename R, typename... A, typename S, typename... B>
-struct Same<R (*)(A...), S (*)(B...)> {{
-  static constexpr bool value = [] {{
-    if constexpr (sizeof...(A) == sizeof...(B)) return same_type<R, S>() && (same_type<A, B>() && ...);
-    else return false;
-  }}();
-}};
+  requires(sizeof...(A) == sizeof...(B))
+struct Same<R (*)(A...), S (*)(B...)>
+    : std::bool_constant<same_type<R, S>() && (same_type<A, B>() && ...)> {{}};
 
 using namespace service_streamer::torch_backend;
 {assertions}
@@ -71,7 +74,7 @@ class Function:
     """``Shims``, ``CudaShims`` or `PACKAGE`"""
     name: str
     type: str
-    """that of the pointer, in C++"""
+    """type of the pointer, in C++"""
     needed: bool = True
 
 

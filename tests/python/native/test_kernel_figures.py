@@ -1,4 +1,4 @@
-"""The registers of the CUDA kernels, as the page of the kernels says: tests/tools/kernel_figures.py."""
+"""Registers of the CUDA kernels, as their page says: tests/tools/kernel_figures.py."""
 
 import runpy
 import shutil
@@ -9,10 +9,13 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("c++filt") is None, reason="c++filt is missing")
 
 TOOL = runpy.run_path(str(Path(__file__).parents[3] / "tests/tools/kernel_figures.py"))
+KERNEL = (
+    "_ZN16service_streamer4cuda41_GLOBAL__N__2c6a4ed3_9_gather_cu_eb26ff386gather"
+    "INS1_7Bytes16EEEvPKNS0_9GatherRowEPT_NS1_6LayoutES7_"
+)
 REPORT = """\
-ptxas info    : Compiling entry function '_ZN16service_streamer4cuda41_GLOBAL__N__2c6a4ed3_9_gather_cu_eb26ff386gatherI\
-NS1_7Bytes16EEEvPKNS0_9GatherRowEPT_NS1_6LayoutES7_' for 'sm_75'
-ptxas info    : Function properties for _ZN16service_streamer4cuda41_GLOBAL__N__2c6a4ed3_9_gather_cu_eb26ff386gatherI
+ptxas info    : Compiling entry function '{kernel}' for 'sm_75'
+ptxas info    : Function properties for {kernel}
     {stack} bytes stack frame, {stores} bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 52 registers, used 0 barriers, {shared}480 bytes cmem[0]
 """
@@ -57,7 +60,7 @@ def test_kernels_need_the_registers_of_the_page(figures, compiler):
     ],
 )
 def test_what_is_in_memory_is_found_in_the_report_of_ptxas(reported, problems):
-    report = REPORT.format(**{"stack": 0, "stores": 0, "shared": ""} | reported)
+    report = REPORT.format(**{"kernel": KERNEL, "stack": 0, "stores": 0, "shared": ""} | reported)
     found = TOOL["read"](report)
     assert TOOL["in_memory"](found) == problems
     assert TOOL["table"](found, "13.0.88").splitlines()[-1] == "| `gather<Bytes16>` | 52 |"
