@@ -43,7 +43,11 @@ class Piece:
             self.end()
 
     def enter(self, stage: int) -> None:
-        """Note that a stage gets the piece now: its workers may have it before `entered`."""
+        """Note that a stage gets the piece now: its workers may have it before `entered`.
+
+        Args:
+            stage: -1: none, and the piece waits for one again.
+        """
         self._call = None
         self._at = stage
 
