@@ -72,8 +72,10 @@ class Piece:
     def end(self) -> None:
         """Cancel what is under way, after the request has ended."""
         call = self._call
-        if self._take() is not None and call is not None:
-            call._abandon()
+        if (batch := self._take()) is not None:
+            batch.drop_ended()  # without a GIL, the batch itself may be freed much later
+            if call is not None:
+                call._abandon()
 
     def has_ended(self) -> bool:
         return self._free is not None and not self._batch
