@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-next-pythons test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-torch-symbols fuzz \
+	test-python main-python test-pythons test-next-pythons test-portable test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-torch-symbols fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -45,10 +45,11 @@ $(VENV)/.tools: constraints.txt
 
 # Editable: Python files are used in place; the module is built again when its sources have changed.
 install = SKBUILD_CMAKE_DEFINE='SERVICE_STREAMER_WERROR=ON$(if $(LTO),;SERVICE_STREAMER_LTO=$(LTO))' $(pip) install -q --no-build-isolation -e
+INSTALLED ?= '.[test]'
 package := pyproject.toml CMakeLists.txt $(filter cpp/%,$(cpp_sources) $(cpp_headers))
 
 $(VENV)/.installed: $(VENV)/.tools $(package)
-	$(install) '.[test]'
+	$(install) $(INSTALLED)
 	@touch $(@D)/.installed-demo $@
 
 # Ray, gRPC and the test tools are most of the environment, and no demo needs them.
@@ -178,18 +179,34 @@ STRESS_SECONDS ?= $(if $(CI),15,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(pytest) $(ARGS)
 
-# PYTHONS="3.10 3.13" are fewer.
+# PYTHONS="3.10 3.13" are fewer; 3.14t is a free-threaded one, without what has no wheel for it.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; \
 	test -z "$$found" || $(side_by_side) $$(for python in $$found; do echo test-python-$${python%%=*}; done)
 
 # Only what depends on the version of Python. Without LTO the core is compiled once for all of them, where there is a ccache.
 test-python-%:
-	@$(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
-	  LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
+	@$(if $(filter %t,$*),PYTHON_GIL=0) $(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
+	  $(if $(filter %t,$*),INSTALLED='. cloudpickle hypothesis pytest pytest-timeout pytest-xdist') LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
 
 test-next-pythons: $(VENV)/.tools  ## the same on those that only Debian unstable has, in a chroot; as root, with debootstrap
 	$(bin)/python tests/tools/next_pythons.py $(PYTHONS)
+
+# What macOS gets, on Linux. Its environment has the module, and everything else from $(VENV).
+build/venv-portable/.installed: $(VENV)/.installed $(package)
+	$(bin)/python -m venv --without-pip $(@D)
+	$(bin)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(bin)/python -m pip --python $(@D)/bin/python install -q --no-deps --no-build-isolation -Cbuild-dir=build/portable \
+	  -Ccmake.define.SERVICE_STREAMER_PORTABLE=ON -Ccmake.define.SERVICE_STREAMER_WERROR=ON -Ccmake.define.SERVICE_STREAMER_LTO=$(or $(LTO),OFF) -e .
+	@touch $@
+
+in_threads = $(addprefix tests/python/,api coalescing metrics native otel package/test_other_systems.py pipeline steps streams threads timeline waiting web)
+of_processes = ray or gunicorn or metrics_faults or metrics_processes
+
+test-portable: build/venv-portable/.installed  ## waiting without futexes, as on macOS: C++ under ThreadSanitizer, and Python in threads
+	$(call run_cpp_tests,build/portable-tsan,-DSERVICE_STREAMER_PORTABLE=ON -DSERVICE_STREAMER_SANITIZE=thread,-E 'RandomQueue|RandomTenants|Isolation')
+	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) build/venv-portable/bin/python -m pytest -n $(WORKERS) --dist worksteal \
+	  -m "not (endurance or over_ray or over_redis or torch)" -k 'not ($(of_processes))' $(ARGS) $(in_threads)
 
 # One after the other, with one cluster.
 test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine
@@ -327,7 +344,7 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 
 # A file is looked at again when it has changed or a header that it includes; the .d file lists those. Tests are left to the
 # compiler's warnings, and so is what needs torch's headers.
-theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc  # their headers are not everywhere
+theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc %_portable.cc %/no_transports.cc  # what they need is not everywhere
 tidied := $(filter-out $(theirs),$(filter cpp/%,$(cpp_sources)))
 TIDY = $(tidied)
 tidy: $(patsubst %,build/lint/%.tidy,$(filter $(tidied),$(TIDY)))

@@ -2,8 +2,9 @@
 
     python benchmarks/paired.py [COMMIT] CASE [CASE ...] [--pairs 6] [--below 0.95]
 
-Without COMMIT, each case is compared with the commit that did best in it: best.json has these, and
-their figures. So small losses of many changes cannot add up unseen. With --below, it ends with a
+COMMIT may also be the interpreter of another build, as build/venv-portable/bin/python. Without
+COMMIT, each case is compared with the commit that did best in it: best.json has these, and their
+figures. So small losses of many changes cannot add up unseen. With --below, it ends with a
 list of the metrics that are worse than that share of the other commit.
 
 A pair is one measurement of each, directly after each other and in alternating order, so that a
@@ -124,6 +125,10 @@ def main() -> None:
         parser.error("no such case of ours, or one for torch, whose module is not built here")
     worse = []
     for case, measurement in chosen:
+        if given and Path(given).is_file():
+            pythons = [Path(given).absolute(), venvs.python("ours")]
+            worse += compare(case, measurement, pythons, options.pairs, options.below)
+            continue
         try:
             commit = short(given) if given else best_known(case)
         except subprocess.CalledProcessError:

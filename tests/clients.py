@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import itertools
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -304,6 +305,26 @@ def reflection(http: str, grpc: str, files: Path) -> None:
         with contextlib.suppress(KeyError):
             pool.FindMessageTypeByName("inference.NoSuchMessage")
             raise AssertionError("an unknown message was found")
+
+
+def perf(http: str, grpc: str, files: Path) -> None:
+    """Triton's `perf_analyzer`, which ends if it cannot use the statistics."""
+    program = Path(sys.prefix, "bin", "perf_analyzer")
+    common = ["-m", "simple", "--concurrency-range", "4", "-p", "1000", "-s", "999"]
+    for way in (
+        ["-u", http],
+        ["-u", grpc, "-i", "grpc"],
+        ["-u", grpc, "-i", "grpc", "--async"],
+        ["-u", grpc, "-i", "grpc", "--async", "--streaming"],
+    ):
+        done = subprocess.run([program, *common, *way], capture_output=True, text=True)
+        printed = done.stdout + done.stderr
+        assert done.returncode == 0, printed
+        found = re.search(r"throughput: ([\d.]+) infer/sec, latency (\d+) usec", printed)
+        assert found is not None, printed
+        in_flight = float(found[1]) * int(found[2]) / 1e6
+        assert 2 < in_flight < 8, printed
+        assert re.search(r"queue \d+ usec \+ compute input 0 usec \+ compute infer \d+", printed)
 
 
 def triton(http: str, grpc: str, files: Path) -> None:

@@ -16,7 +16,7 @@ SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 PROBE = """
 import ensurepip, os, sys, sysconfig, venv
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
-print("{}.{}".format(*sys.version_info))
+print("{}.{}{}".format(*sys.version_info[:2], sys.abiflags))
 """
 
 
@@ -36,7 +36,9 @@ def candidates(version: str) -> Iterator[str]:
         yield on_path
     pyenv_root = output_of("pyenv", "root")
     if pyenv_root:
-        for folder in sorted(Path(pyenv_root, "versions").glob(f"{version}.*"), reverse=True):
+        kind = version.removesuffix("t")
+        name = f"{kind}.*" if kind == version else f"{kind}.*t"
+        for folder in sorted(Path(pyenv_root, "versions").glob(name), reverse=True):
             yield str(folder / "bin" / "python3")
 
 

@@ -20,6 +20,7 @@ import hypothesis
 import pytest
 from gpus import demand_gpu, sees_gpu
 from making import drop, made_by
+from portable import PORTABLE
 from ports import reserve_port
 from process_models import Journal, ProcessGate, echo
 from scripts import SUPPORT, run_python
@@ -59,12 +60,26 @@ def started():
     return started
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """Skip what a build for other systems than Linux refuses, in this process or a child."""
+    try:
+        return (yield)
+    except BaseException as error:  # a failed pytest.warns() has the refusal as its context
+        if PORTABLE and "needs what only Linux has" in f"{error}{error.__context__}":
+            pytest.skip("needs Linux")
+        raise
+
+
+pytest_fixture_setup = pytest_runtest_call
+
+
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
         in_process = metafunc.definition.get_closest_marker("in_process")
-        kinds = ["threads"] if in_process else ["threads", "processes"]
+        kinds = ["threads"] if in_process or PORTABLE else ["threads", "processes"]
         not_redis = metafunc.definition.get_closest_marker("not_redis")
-        if "streamers" in metafunc.fixturenames and not in_process and not not_redis:
+        if "streamers" in metafunc.fixturenames and len(kinds) > 1 and not not_redis:
             kinds.append(pytest.param("redis", marks=pytest.mark.over_redis))
         if metafunc.definition.get_closest_marker("outside"):
             kinds.append("outside")

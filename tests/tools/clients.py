@@ -8,6 +8,7 @@ The files of others come from their repositories, and none of them is kept here.
 
 import concurrent.futures
 import contextlib
+import platform
 import re
 import shutil
 import subprocess
@@ -28,9 +29,12 @@ CLIENTS = {
     "openapi": ["openapi-spec-validator==0.9.0", "schemathesis==4.32.5"],
     "protos": ["grpcio-tools==1.85.1"],
     "reflection": ["grpcio-reflection==1.85.1"],
+    "perf": ["perf-analyzer==2.60.0"],
     "triton": ["tritonclient[http,grpc]==2.73.0"],
 }
 """the checks of tests/clients.py, and what each of them needs"""
+OF_PERF = (2, 38)
+"""the oldest C library for which perf-analyzer is built"""
 FILES = {
     "kserve/open-inference-protocol/d49cc23f89d709d87b210ef9449e273ae243984e": (
         "specification/protocol/open_inference_grpc.proto",
@@ -122,7 +126,11 @@ def serving_embeddings(python: Path) -> Iterator[str]:
 
 def main() -> None:
     """Ends with code 1 if any has failed."""
-    chosen = sys.argv[1:] or CLIENTS
+    chosen = sys.argv[1:] or [*CLIENTS]
+    libc = tuple(map(int, platform.libc_ver()[1].split(".")))
+    if "perf" in chosen and libc < OF_PERF:
+        chosen.remove("perf")
+        print("perf: not run, because perf-analyzer is built for a later C library")
     files = download()
     shutil.rmtree(ENVIRONMENTS, ignore_errors=True)
     wheel = make_wheel(BUILD / "wheel")

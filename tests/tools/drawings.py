@@ -278,7 +278,7 @@ FLOORS = [
     ("model", "native models", "torch"),
     ("model", "models", "_models"),
     ("engine", "what all streamers share", "_streamers"),
-    ("engine", "pieces of outputs, equal items", "_streams · _coalescing"),
+    ("engine", "pieces of outputs", "_streams"),
     ("engine", "the engine in Python, numbers", "_engine · _statistics"),
     ("engine", "waits, cores and devices", "_waiting · _placement · managed_model"),
     ("group", "errors, options, types", "_base"),

@@ -23,11 +23,37 @@ BatchBase& batch_of(PyObject* self) {
   return *reinterpret_cast<BatchObject*>(self)->batch;
 }
 
+std::size_t ranges_of(const BatchBase& batch) {
+  const Locked lock(batch.guard());
+  return batch.ranges();
+}
+
 bool is_open(const BatchBase& batch) {
-  if (batch.ranges() > 0) return true;
+  if (ranges_of(batch) > 0) return true;
   PyErr_SetString(PyExc_RuntimeError, "the batch was completed before");
   return false;
 }
+
+// One thread at a time changes a batch. With a GIL, threads that do not keep to that get the same error or none.
+class Use {
+ public:
+  explicit Use(BatchBase& batch) : batch_(batch), alone_(kHasGil || !batch.in_use.exchange(true)) {}
+  ~Use() {
+    if (!kHasGil && alone_) batch_.in_use = false;
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  // False with an exception set.
+  bool begin() const {
+    if (!alone_) PyErr_SetString(PyExc_RuntimeError, "another thread completes the batch");
+    return alone_ && is_open(batch_);
+  }
+
+ private:
+  BatchBase& batch_;
+  const bool alone_;
+};
 
 PyObject* none_if(bool done) {
   return done ? Py_NewRef(Py_None) : nullptr;
@@ -42,7 +68,8 @@ PyObject* batch_complete(PyObject* self, PyObject* outputs) {
 PyObject* batch_fail(PyObject* self, PyObject* error) {
   BatchBase& batch = batch_of(self);
   if (!batch.from_this_process()) Py_RETURN_NONE;
-  if (!is_open(batch)) return nullptr;
+  const Use use(batch);
+  if (!use.begin()) return nullptr;
   if (!PyExceptionInstance_Check(error)) {
     return PyErr_Format(PyExc_TypeError, "fail() takes an exception, got %.200s", Py_TYPE(error)->tp_name);
   }
@@ -65,7 +92,8 @@ PyObject* batch_take(PyObject* self, PyObject* chooser) {
   BatchBase& batch = batch_of(self);
   if (!batch.from_this_process()) Py_RETURN_NONE;
   Isolation* isolation = isolation_of(chooser);
-  if (isolation == nullptr || !is_open(batch)) return nullptr;
+  const Use use(batch);
+  if (isolation == nullptr || !use.begin()) return nullptr;
   const BatchCut cut = batch.next(*isolation);
   if (cut.items == batch.size()) return Py_NewRef(self);
   const auto items = static_cast<Py_ssize_t>(cut.items);
@@ -78,7 +106,7 @@ PyObject* batch_take(PyObject* self, PyObject* chooser) {
     return nullptr;
   }
   first->items = front;
-  Py_SETREF(batch.items, rest);
+  Py_DECREF(batch.exchange_items(rest));
   return make_batch(first);
 }
 
@@ -93,28 +121,32 @@ PyObject* batch_join(PyObject* self, PyObject* group) {
     PyErr_SetString(PyExc_TypeError, "join() takes what take() gave");
     return nullptr;
   }
-  if (!is_open(batch) || !is_open(front)) return nullptr;
+  const Use use(batch);
+  const Use use_front(front);
+  if (!use.begin() || !use_front.begin()) return nullptr;
   PyObject* items = PySequence_Concat(front.items, batch.items);
   if (items == nullptr) return nullptr;
   if (!batch.join(front)) {
     Py_DECREF(items);
     return nullptr;
   }
-  Py_SETREF(batch.items, items);
-  Py_CLEAR(front.items);
+  Py_DECREF(batch.exchange_items(items));
+  Py_DECREF(front.exchange_items(nullptr));
   Py_RETURN_NONE;
 }
 
 PyObject* batch_postpone(PyObject* self, PyObject*) {
   BatchBase& batch = batch_of(self);
   if (!batch.from_this_process()) Py_RETURN_NONE;
-  return is_open(batch) ? none_if(batch.postpone()) : nullptr;
+  const Use use(batch);
+  return use.begin() ? none_if(batch.postpone()) : nullptr;
 }
 
 PyObject* batch_drop_ended(PyObject* self, PyObject*) {
   BatchBase& batch = batch_of(self);
   if (!batch.from_this_process()) Py_RETURN_FALSE;
-  if (!is_open(batch) || !batch.drop_ended()) return nullptr;
+  const Use use(batch);
+  if (!use.begin() || !batch.drop_ended()) return nullptr;
   return PyBool_FromLong(batch.ranges() > 0 ? 1 : 0);
 }
 
@@ -136,16 +168,19 @@ PyObject* batch_ended_except(PyObject* self, PyObject* indices) {
 // --- attributes ---
 
 Py_ssize_t batch_length(PyObject* self) {
+  const Locked lock(batch_of(self).guard());
   return static_cast<Py_ssize_t>(batch_of(self).size());
 }
 
 PyObject* batch_items(PyObject* self, void*) {
-  PyObject* items = batch_of(self).items;
-  return items != nullptr ? PySequence_List(items) : PyList_New(0);
+  PyObject* items = batch_of(self).own_items();
+  PyObject* copy = items != nullptr ? PySequence_List(items) : PyList_New(0);
+  Py_XDECREF(items);
+  return copy;
 }
 
 PyObject* batch_requests(PyObject* self, void*) {
-  return PyLong_FromSize_t(batch_of(self).ranges());
+  return PyLong_FromSize_t(ranges_of(batch_of(self)));
 }
 
 PyObject* batch_reason(PyObject* self, void*) {
@@ -170,6 +205,7 @@ PyObject* batch_contexts(PyObject* self, void*) {
 }
 
 PyObject* batch_ended(PyObject* self, void*) {
+  const Locked lock(batch_of(self).guard());
   return PyBool_FromLong(batch_of(self).all_ended() ? 1 : 0);
 }
 
@@ -275,7 +311,11 @@ PyObject* run_batch(PyObject* self, PyObject* predict) {
   PyObject* outputs = items != nullptr ? PyObject_CallOneArg(predict, items) : nullptr;
   Py_XDECREF(items);
   const BatchBase& batch = batch_of(self);
-  return outputs != nullptr && batch.keeps_outputs() ? own_outputs(outputs, batch.items) : outputs;
+  if (outputs == nullptr || !batch.keeps_outputs()) return outputs;
+  items = batch.own_items();
+  outputs = own_outputs(outputs, items);
+  Py_XDECREF(items);
+  return outputs;
 }
 
 bool is_traced(PyObject* self) {
@@ -284,7 +324,9 @@ bool is_traced(PyObject* self) {
 
 bool complete_batch(PyObject* self, PyObject* outputs, DeferredWake* later) {
   BatchBase& batch = batch_of(self);
-  return !batch.from_this_process() || (is_open(batch) && batch.complete(outputs, later));
+  if (!batch.from_this_process()) return true;
+  const Use use(batch);
+  return use.begin() && batch.complete(outputs, later);
 }
 
 }  // namespace service_streamer::bindings

@@ -2,13 +2,16 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/python/deferred_wake.h"
+#include "bindings/python/free_threading.h"
 #include "service_streamer/base/clock.h"
 #include "service_streamer/batching/batch_cut.h"
 #include "service_streamer/batching/isolation.h"
@@ -20,13 +23,27 @@ namespace service_streamer::bindings {
 //
 // One worker thread uses a batch, with the GIL held. A method that returns false, or nullptr, has set an exception.
 // A range has items of one request. The ranges are in the order of `items`.
+//
+// Without a GIL, other threads may read the items and the ranges in a Locked of guard(). So the worker thread changes
+// them in one, too.
 class BatchBase {
  public:
   virtual ~BatchBase() { Py_XDECREF(items); }  // subclasses end the requests that are left as lost
   BatchBase(const BatchBase&) = delete;
   BatchBase& operator=(const BatchBase&) = delete;
 
-  PyObject* items = nullptr;  // list, which the model only gets copies of; nullptr once the batch is answered
+  PyObject* items = nullptr;     // list, which the model only gets copies of; nullptr once the batch is answered
+  PyObject* own_items() const {  // a new reference, or nullptr
+    const Locked lock(guard());
+    return Py_XNewRef(items);
+  }
+  PyObject* exchange_items(PyObject* others) {
+    const Locked lock(guard());
+    return std::exchange(items, others);
+  }
+
+  virtual const void* guard() const = 0;
+  std::atomic<bool> in_use{false};  // a thread is in a method that changes the batch
 
   // False in a forked child: the parent answers the batch.
   virtual bool from_this_process() const = 0;
@@ -76,7 +93,8 @@ class BatchBase {
  protected:
   BatchBase() = default;
 
-  // Takes out the ranges for which dropped(range) is true, with their items.
+  // Takes out the ranges for which dropped(range) is true, with their items. To be called in a Locked of guard(), with
+  // another reference to the items.
   template <typename Range, typename Dropped>
   bool take_out(std::vector<Range>& all, Dropped dropped) {
     PyObject* kept = PyList_New(0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bindings/python/free_threading.h"
 #include "bindings/python/from_core.h"
 #include "bindings/python/libraries.h"
 
@@ -64,8 +65,13 @@ bool cut_by_helper(PyObject* outputs, std::span<const std::uint32_t> counts, std
 
 PyObject* as_list(PyObject* outputs, std::size_t expected) {
   if (!is_plain(outputs)) return call_with(python::output_rows, outputs, expected);
+  if (PyList_CheckExact(outputs)) {
+    // Without a GIL the model may change its list meanwhile.
+    PyObject* list = kHasGil ? Py_NewRef(outputs) : PyList_GetSlice(outputs, 0, PY_SSIZE_T_MAX);
+    if (list != nullptr && !check(list, expected)) Py_CLEAR(list);
+    return list;
+  }
   if (!check(outputs, expected)) return nullptr;
-  if (PyList_CheckExact(outputs)) return Py_NewRef(outputs);
   if (Py_TYPE(outputs) != torch_tensor_class()) return PySequence_List(outputs);
   // One call makes all rows, which is cheaper than an index operation for each.
   PyObject* rows = PyObject_CallMethod(outputs, "unbind", "i", 0);

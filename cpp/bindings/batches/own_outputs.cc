@@ -3,13 +3,16 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <iterator>
+#include <new>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
@@ -68,8 +71,9 @@ struct Storage {
 Storage storage_of(PyObject* tensor) {
   static PyObject* method = PyUnicode_InternFromString("untyped_storage");
   static PyObject* attribute = PyUnicode_InternFromString("_cdata");
-  static PyObject* count = nullptr;
-  if (count == nullptr) count = import_member("torch._C", "_storage_Use_Count");
+  static std::atomic<PyObject*> function{nullptr};
+  PyObject* count = function.load(std::memory_order_acquire);
+  if (count == nullptr) function = count = import_member("torch._C", "_storage_Use_Count");  // kept for good
   PyObject* storage = PyObject_CallMethodNoArgs(tensor, method);
   PyObject* address = storage != nullptr ? PyObject_GetAttr(storage, attribute) : nullptr;
   PyObject* users = address != nullptr && count != nullptr ? PyObject_CallOneArg(count, address) : nullptr;
@@ -96,13 +100,14 @@ PyObject* viewed_by(PyObject* tensor) {
 
 // How many references a tensor has that only viewed_by() and a view of it know of; it depends on torch.
 Py_ssize_t references_of_viewed(PyObject* tensor) {
-  static Py_ssize_t references = 0;
+  static std::atomic<Py_ssize_t> known{0};
+  Py_ssize_t references = known.load(std::memory_order_relaxed);
   if (references > 0) return references;
   PyObject* own = PyObject_CallMethod(tensor, "new_empty", "((i))", 1);
   PyObject* view = own != nullptr ? PyObject_CallMethod(own, "unsqueeze", "i", 0) : nullptr;
   Py_XDECREF(own);
   PyObject* base = view != nullptr ? viewed_by(view) : nullptr;
-  if (base != nullptr) references = Py_REFCNT(base);
+  if (base != nullptr) known = references = Py_REFCNT(base);
   Py_XDECREF(base);
   Py_XDECREF(view);
   PyErr_Clear();
@@ -112,11 +117,19 @@ Py_ssize_t references_of_viewed(PyObject* tensor) {
 // The references to the memory of arrays and tensors that were looked at.
 class References {
  public:
+  References() = default;
+  ~References() {
+    for (PyObject* each : snapshots_) Py_DECREF(each);
+  }
+  References(const References&) = delete;
+  References& operator=(const References&) = delete;
+
   // Looks at an object, and at what is in it. `kept`: others refer to its container.
   void look(PyObject* object, int depth = 0, bool kept = false) {
     const Kind kind = kind_of(object);
     if (kind == Kind::kContainer && depth < kDeepest) {
       kept = kept || Py_REFCNT(object) > 1;
+      if (!kHasGil && kept) object = snapshot(object);
       for_each_member(object, depth, [&](PyObject* member) { look(member, depth + 1, kept); });
     } else if (kind == Kind::kArray || kind == Kind::kTensor) {
       const bool alone = kind == Kind::kArray && Py_REFCNT(object) == 1 && base_of(object) == nullptr;
@@ -152,6 +165,17 @@ class References {
     Py_ssize_t held = 0;       // how many refer to it
     Py_ssize_t explained = 0;  // how many of those were looked at
   };
+
+  // The members of a container that other threads may change meanwhile.
+  PyObject* snapshot(PyObject* container) {
+    const bool dict = PyDict_CheckExact(container);
+    if (!dict && !PyList_CheckExact(container)) return container;
+    snapshots_.reserve(snapshots_.size() + 1);
+    PyObject* copy = dict ? PyDict_Copy(container) : PyList_GetSlice(container, 0, PY_SSIZE_T_MAX);
+    if (copy == nullptr) throw std::bad_alloc();
+    snapshots_.push_back(copy);
+    return copy;
+  }
 
   static std::uintptr_t key(PyObject* object) { return reinterpret_cast<std::uintptr_t>(object); }
 
@@ -213,6 +237,7 @@ class References {
 
   std::unordered_map<std::uintptr_t, Owner> owners_;
   std::vector<PyObject*> leaves_;
+  std::vector<PyObject*> snapshots_;
 };
 
 PyObject* with_copies(PyObject* object, const std::unordered_set<PyObject*>& shared, int depth);
@@ -239,9 +264,12 @@ PyObject* with_copies(PyObject* object, const std::unordered_set<PyObject*>& sha
   if (shared.contains(object)) return PyObject_CallMethod(object, kind == Kind::kTensor ? "clone" : "copy", nullptr);
   if (kind != Kind::kContainer || depth == kDeepest) return Py_NewRef(object);
   bool any = false;
-  for_each_member(object, depth, [&](PyObject* member) {
-    any = any || shared.contains(member) || kind_of(member) == Kind::kContainer;
-  });
+  {
+    const Locked lock(object);
+    for_each_member(object, depth, [&](PyObject* member) {
+      any = any || shared.contains(member) || kind_of(member) == Kind::kContainer;
+    });
+  }
   if (!any) return Py_NewRef(object);
   PyObject* members = members_with_copies(object, shared, depth);
   if (members == nullptr || PyList_CheckExact(object)) return members;

@@ -1,5 +1,6 @@
 #include "bindings/broker/broker_egress.h"
 
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ struct BrokerEgressObject {
   PyObject_HEAD
   EngineObject* engine;
   EgressBackend* backend;
-  bool taking;  // a thread is in take()
+  std::atomic<bool> taking;  // a thread is in take()
 };
 
 BrokerEgressObject* self_of(PyObject* self) {
@@ -89,11 +90,10 @@ PyObject* egress_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   }
   if (!deadline_from(timeout, deadline) || egress_of(object) == nullptr) return nullptr;
   if (limit < 0) return PyErr_Format(PyExc_ValueError, "limit must be at least 0, got %zd", limit);
-  if (self->taking) {
+  if (self->taking.exchange(true)) {
     PyErr_SetString(PyExc_RuntimeError, "another thread is in take()");
     return nullptr;
   }
-  self->taking = true;
   auto* taken = new ipc::BrokerEgress::Taken;  // on the heap: this thread may end in the wait
   TakeStatus status = TakeStatus::kNothing;
   PyObject* tuple = nullptr;
@@ -182,7 +182,7 @@ PyObject* egress_explain(PyObject* self, PyObject* text) {
   Py_ssize_t size;
   const char* note = PyUnicode_AsUTF8AndSize(text, &size);
   if (note == nullptr || egress_of(self) == nullptr) return nullptr;
-  return none_or_raise(attempt([&] { self_of(self)->backend->note.assign(note, static_cast<std::size_t>(size)); }));
+  return none_or_raise(attempt([&] { self_of(self)->backend->set_note({note, static_cast<std::size_t>(size)}); }));
 }
 
 // --- life ---

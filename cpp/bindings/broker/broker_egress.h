@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "bindings/futures/future.h"
 #include "bindings/processes/process_backend.h"
+#include "bindings/python/errors.h"
+#include "service_streamer/base/mutex.h"
 #include "service_streamer/broker/broker_egress.h"
 
 namespace service_streamer::bindings {
@@ -25,11 +28,29 @@ class EgressBackend final : public ProcessBackend {
   }
 
   PyObject* obstacle(const FutureObject*) const override {
-    return PyUnicode_FromFormat("%s%s", note.empty() ? "" : ": ", note.c_str());
+    std::string known;
+    if (attempt([&] { known = note(); }).raise()) return nullptr;
+    return PyUnicode_FromFormat("%s%s", known.empty() ? "" : ": ", known.c_str());
+  }
+
+  void retire() override { egress.stop(); }
+
+  // Why requests are not answered, as far as the client knows.
+  void set_note(std::string note) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    note_ = std::move(note);
   }
 
   ipc::BrokerEgress egress;
-  std::string note;  // why requests are not answered, as far as the client knows; with the GIL
+
+ private:
+  std::string note() const EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return note_;
+  }
+
+  mutable Mutex mutex_;
+  std::string note_ GUARDED_BY(mutex_);
 };
 
 bool make_broker_egress_type(PyObject* module);

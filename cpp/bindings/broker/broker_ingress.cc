@@ -1,5 +1,6 @@
 #include "bindings/broker/broker_ingress.h"
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct BrokerIngressObject {
   PyObject_HEAD
   ServerObject* server;
   ipc::BrokerIngress* ingress;
-  bool taking;  // a thread is in take()
+  std::atomic<bool> taking;  // a thread is in take()
 };
 
 BrokerIngressObject* self_of(PyObject* self) {
@@ -123,11 +124,10 @@ PyObject* ingress_take(PyObject* object, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"timeout", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", const_cast<char**>(names), &timeout)) return nullptr;
   if (!deadline_from(timeout, deadline) || ingress_of(object) == nullptr) return nullptr;
-  if (self->taking) {
+  if (self->taking.exchange(true)) {
     PyErr_SetString(PyExc_RuntimeError, "another thread is in take()");
     return nullptr;
   }
-  self->taking = true;
   auto* ends = new std::vector<EndedCall>;  // on the heap: this thread may end in the wait
   TakeStatus status = TakeStatus::kNothing;
   PyObject* list = nullptr;

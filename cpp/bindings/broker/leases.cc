@@ -16,7 +16,7 @@ using ipc::LeasedEntries;
 
 PyObject* leases_ids(PyObject* self, PyObject*) {
   std::vector<std::string> ids;
-  if (attempt([&] { ids = leases_of(self)->entries->ids(); }).raise()) return nullptr;
+  if (attempt([&] { ids = locked(self, [&] { return leases_of(self)->entries->ids(); }); }).raise()) return nullptr;
   return bytes_list(ids);
 }
 
@@ -42,7 +42,7 @@ PyObject* leases_here(PyObject* self, PyObject* ids) {
   PyObject* list = PyList_New(0);
   const LeasedEntries& held = *leases_of(self)->entries;
   const bool whole = list != nullptr && for_each_id(ids, [&](PyObject* id) {
-                       return !held.contains(text_of(id)) || PyList_Append(list, id) == 0;
+                       return !locked(self, [&] { return held.contains(text_of(id)); }) || PyList_Append(list, id) == 0;
                      });
   if (!whole) Py_CLEAR(list);
   return list;
@@ -52,7 +52,7 @@ PyObject* leases_remove(PyObject* self, PyObject* ids) {
   PyObject* numbers = PyList_New(0);
   LeasedEntries& held = *leases_of(self)->entries;
   bool whole = numbers != nullptr && for_each_id(ids, [&](PyObject* id) {
-                 const std::uint64_t number = held.remove(text_of(id));
+                 const std::uint64_t number = locked(self, [&] { return held.remove(text_of(id)); });
                  return number == 0 || append(numbers, PyLong_FromUnsignedLongLong(number));
                });
   if (whole && PyList_GET_SIZE(numbers) > 0) whole = ring(leases_of(self));
@@ -64,11 +64,12 @@ PyObject* leases_unanswered_items(PyObject* self, PyObject* suffix) {
   if (!PyBytes_Check(suffix)) {
     return PyErr_Format(PyExc_TypeError, "the suffix of a stream must be bytes, got %.200s", Py_TYPE(suffix)->tp_name);
   }
-  return PyLong_FromUnsignedLongLong(leases_of(self)->entries->unanswered_items(text_of(suffix)));
+  return PyLong_FromUnsignedLongLong(
+      locked(self, [&] { return leases_of(self)->entries->unanswered_items(text_of(suffix)); }));
 }
 
 Py_ssize_t leases_length(PyObject* self) {
-  return static_cast<Py_ssize_t>(leases_of(self)->entries->size());
+  return static_cast<Py_ssize_t>(locked(self, [&] { return leases_of(self)->entries->size(); }));
 }
 
 // --- life ---

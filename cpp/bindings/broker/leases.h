@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/python/free_threading.h"
 #include "service_streamer/wire/broker_entries.h"
 
 // The Python type Leases: the entries of a broker's queue that this process has taken, until they are acknowledged. It
@@ -29,6 +30,13 @@ bool make_leases_type(PyObject* module);
 // Methods; leases.cc has their docstrings.
 PyObject* leases_take_in(PyObject* self, PyObject* args, PyObject* kwargs);
 PyObject* leases_answer(PyObject* self, PyObject* args, PyObject* kwargs);
+
+// Calls a function that uses the entries, in a Locked of the object.
+template <typename Function>
+auto locked(const void* leases, Function function) {
+  const Locked lock(leases);
+  return function();
+}
 
 // False with an exception set.
 bool ring(LeasesObject* self);

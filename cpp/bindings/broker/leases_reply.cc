@@ -72,7 +72,7 @@ struct Limits {
 };
 
 // Takes one result; `full`: it is left to the next call. False with an exception set.
-bool take(LeasedEntries& held, PyObject* ended, const Limits& limits, Part& part, PyObject* others, bool& full) {
+bool take(LeasesObject* self, PyObject* ended, const Limits& limits, Part& part, PyObject* others, bool& full) {
   unsigned long long number = 0;
   PyObject* body = nullptr;
   if (!PyTuple_Check(ended)) {
@@ -82,7 +82,7 @@ bool take(LeasedEntries& held, PyObject* ended, const Limits& limits, Part& part
   if (!PyArg_ParseTuple(ended, "KS", &number, &body)) return false;
   full = !part.ids.empty() && part.size + Part::size_of(body) > static_cast<std::size_t>(limits.part);
   if (full) return true;
-  std::optional<LeasedEntries::Entry> entry = held.answer(number);
+  std::optional<LeasedEntries::Entry> entry = locked(self, [&] { return self->entries->answer(number); });
   if (!entry) return true;  // the entry was removed: another process has it, or it has ended
   const std::string_view text = text_of(body);
   if (text.empty() || text.size() > static_cast<std::size_t>(limits.body) || ipc::reports_no_worker(text)) {
@@ -113,7 +113,7 @@ PyObject* leases_answer(PyObject* object, PyObject* args, PyObject* kwargs) {
   bool full = false;
   Py_ssize_t count = 0;
   while (taken && count < PyList_GET_SIZE(ended)) {
-    taken = take(*self->entries, PyList_GET_ITEM(ended, count), limits, *part, others, full);
+    taken = take(self, PyList_GET_ITEM(ended, count), limits, *part, others, full);
     if (full) break;
     ++count;
   }

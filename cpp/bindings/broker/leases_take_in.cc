@@ -19,7 +19,6 @@
 namespace service_streamer::bindings {
 namespace {
 
-using ipc::LeasedEntries;
 using ipc::RequestHead;
 
 // Limits for the times of entries, in ms on the broker's clock.
@@ -68,7 +67,7 @@ void correct(RequestHead& head, std::string_view id) {
 }
 
 // Adds an entry to the arrivals, or to `odd`. Leaves out entries that are here already.
-bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals& arrivals, PyObject* odd) {
+bool look_at(LeasesObject* self, PyObject* entry, const Times& times, Arrivals& arrivals, PyObject* odd) {
   PyObject* id = nullptr;
   PyObject* message = nullptr;
   RequestHead head;
@@ -78,7 +77,7 @@ bool look_at(LeasedEntries& held, PyObject* entry, const Times& times, Arrivals&
   const bool late = sound && head.deadline != 0 && times.now > head.deadline;
   if (!sound || late || replayed) return PyList_Append(odd, entry) == 0;
   const CaughtError failure = attempt([&] {
-    const std::uint64_t number = held.add(text_of(id), head);
+    const std::uint64_t number = locked(self, [&] { return self->entries->add(text_of(id), head); });
     if (number == 0) return;
     const TimePoint deadline = head.deadline != 0 ? time_of(head.deadline, times) : TimePoint::max();
     arrivals.submissions.add(
@@ -115,7 +114,7 @@ bool sort_out(LeasesObject* self, ipc::BrokerIngress& ingress, const Arrivals& a
       items += submission.items;
       continue;
     }
-    self->entries->remove(text_of(PyList_GET_ITEM(arrivals.entries[i], 0)));
+    locked(self, [&] { return self->entries->remove(text_of(PyList_GET_ITEM(arrivals.entries[i], 0))); });
     fewer = true;
     if (is_in && attempt([&] { ingress.cancel({&submission.head.id, 1}); }).raise()) return false;
     PyObject* note = note_of_refusal(submission, arrivals.items[i]);
@@ -144,7 +143,7 @@ PyObject* leases_take_in(PyObject* object, PyObject* args, PyObject* kwargs) {
   unsigned long long items = 0;
   bool done = odd != nullptr && refused != nullptr;
   for (Py_ssize_t i = 0; done && i < PyList_GET_SIZE(entries); ++i) {
-    done = look_at(*self->entries, PyList_GET_ITEM(entries, i), times, *arrivals, odd);
+    done = look_at(self, PyList_GET_ITEM(entries, i), times, *arrivals, odd);
   }
   done = done && arrivals->submissions.submit(*ingress) && sort_out(self, *ingress, *arrivals, refused, taken, items);
   arrivals->submissions.clear();

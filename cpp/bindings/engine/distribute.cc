@@ -7,6 +7,7 @@
 
 #include "bindings/batches/outputs.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -23,7 +24,7 @@ PyObject* list_of(std::vector<OutputRange>& ranges) {
 
 void fail_with(RequestRange& range, PyObject* error) {
   range.failed = true;
-  Py_XSETREF(future_of(*range.request)->outputs, Py_NewRef(error));
+  set_outputs(future_of(*range.request), error);
 }
 
 // Replaces an exception that would end a loop or a thread of its caller. Runs Python code, so it comes last.
@@ -31,9 +32,21 @@ void check_errors(const Batch& batch) {
   for (const RequestRange& range : batch.ranges) {
     if (!range.failed) continue;
     FutureObject* future = future_of(*range.request);
-    PyObject* error = python::for_callers(future->outputs);
-    if (error == nullptr) PyErr_Clear();  // no memory: the exception stays as it is
-    if (error != nullptr) Py_XSETREF(future->outputs, error);
+    PyObject* raised = nullptr;
+    {
+      const Locked lock(future);
+      raised = Py_XNewRef(future->outputs);
+    }
+    if (raised == nullptr) continue;  // another batch has ended the request
+    PyObject* error = python::for_callers(raised);
+    if (error == nullptr) {
+      PyErr_Clear();  // no memory: the exception stays as it is
+    } else if (error != raised) {
+      const Locked lock(future);
+      if (future->outputs == raised) std::swap(future->outputs, error);
+    }
+    Py_XDECREF(error);
+    Py_DECREF(raised);
   }
 }
 
@@ -56,6 +69,15 @@ bool fill_lists(PyObject* outputs, Batch& batch) {
 }
 
 }  // namespace
+
+void set_outputs(FutureObject* future, PyObject* outputs) {
+  PyObject* own = Py_NewRef(outputs);
+  {
+    const Locked lock(future);
+    std::swap(future->outputs, own);
+  }
+  Py_XDECREF(own);
+}
 
 bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
   if (!as_batch) {
@@ -84,6 +106,7 @@ bool distribute(PyObject* outputs, Batch& batch, bool as_batch) {
     } else if (range.count == range.request->size) {
       std::swap(future->outputs, slices[i]);
     } else {
+      const Locked lock(future);
       if (future->output_ranges == nullptr) future->output_ranges = new std::vector<OutputRange>;
       future->output_ranges->push_back({.begin = range.begin, .outputs = std::exchange(slices[i], nullptr)});
     }

@@ -13,6 +13,9 @@ namespace service_streamer::bindings {
 // the outputs is wrong.
 bool distribute(PyObject* outputs, Batch& batch, bool as_batch);
 
+// Sets the outputs of a future, an error for example. Several threads may do that, each with a batch of its own.
+void set_outputs(FutureObject* future, PyObject* outputs);
+
 // Makes the value of a future that has all its outputs.
 void finish_value(FutureObject* future, bool as_batch);
 

@@ -15,6 +15,7 @@
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/methods.h"
 #include "bindings/python/waiting.h"
 
@@ -70,9 +71,16 @@ PyObject* engine_stats(PyObject* object, PyObject*) {
 PyObject* engine_call_at_next_request(PyObject* object, PyObject* function) {
   EngineObject* self = self_of(object);
   if (!from_this_process(self)) return nullptr;
-  if (self->next_request == nullptr) self->next_request = PyList_New(0);
-  if (self->next_request == nullptr || PyList_Append(self->next_request, function) < 0) return nullptr;
-  Py_RETURN_NONE;
+  PyObject* own = PyList_New(0);
+  if (own == nullptr) return nullptr;
+  bool added = false;
+  {
+    const Locked lock(self);
+    if (self->next_request == nullptr) self->next_request = std::exchange(own, nullptr);
+    added = PyList_Append(self->next_request, function) == 0;
+  }
+  Py_XDECREF(own);
+  return added ? Py_NewRef(Py_None) : nullptr;
 }
 
 // --- recording ---
@@ -131,7 +139,7 @@ PyObject* engine_set_workers(PyObject* object, PyObject* number) {
 // nullptr with an exception set.
 Backend* make_backend(const EngineArguments& arguments) {
   if (arguments.model != Py_None) return NativeBackend::make(arguments.model);
-  if (arguments.remote) return new ProcessBackend(arguments.inline_items);
+  if (arguments.remote) return make_process_backend(arguments.inline_items);
   return new ThreadBackend;
 }
 
@@ -141,8 +149,9 @@ PyObject* engine_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* object = type->tp_alloc(type, 0);
   if (object == nullptr) return nullptr;
   EngineObject* self = self_of(object);
-  self->own_backend = self->backend = make_backend(arguments);
-  if (self->backend == nullptr) {
+  self->own_backend = make_backend(arguments);
+  self->backend = self->own_backend;
+  if (self->own_backend == nullptr) {
     Py_DECREF(object);
     return nullptr;
   }
@@ -175,7 +184,7 @@ int engine_traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(self->start_timer);
   Py_VISIT(self->group);
   Py_VISIT(self->ended_early);
-  Py_VISIT(self->next_request);
+  Py_VISIT(self->next_request.load());
   return 0;
 }
 
@@ -186,7 +195,7 @@ int engine_clear(PyObject* object) {
   Py_CLEAR(self->start_timer);
   Py_CLEAR(self->group);
   Py_CLEAR(self->ended_early);
-  Py_CLEAR(self->next_request);
+  Py_XDECREF(self->next_request.exchange(nullptr));
   return 0;
 }
 
@@ -197,6 +206,7 @@ void engine_dealloc(PyObject* object) {
   // A forked child leaks its copy of the engine. Futures keep the engine, but calls whose future was dropped may be
   // left in it.
   if (self->fork_generation == fork_generation() && self->engine != nullptr) {
+    while (self->retired != nullptr) delete std::exchange(self->retired, self->retired->next_retired);
     EndedRequests left;
     self->engine->abort(Outcome::kClosed, left);
     self->backend->publish(left);
@@ -219,6 +229,14 @@ PyMethodDef methods[] = {
      "submit_async($self, batch, timeout, priority, tenant=None, context=None, admitted=False, /)\n--\n\n"
      "Returns a future; never blocks: a full queue makes the request wait, not the thread. With\n"
      "`admitted` it waits also where a full queue refuses."},
+    {"share", as_method(engine_share), METH_FASTCALL,
+     "share($self, batch, priority, tenant, context, admitted, live, key, /)\n--\n\n"
+     "Returns a request without a deadline, and True; or the one that the dict `live` has under the key,\n"
+     "and False. With the key None, others cannot join it. Never blocks. Each caller calls _leave() once."},
+    {"predict_shared", as_method(engine_predict_shared), METH_FASTCALL,
+     "predict_shared($self, batch, timeout, priority, tenant, live, key, /)\n--\n\n"
+     "Does what share() does, and blocks until the result of a new request: it is returned, and the request\n"
+     "has been left. If there is none in time, or an error, or another caller's request: what share() returns."},
     {"run_batches", engine_run_batches, METH_VARARGS,
      "run_batches($self, predict, logged, /)\n--\n\n"
      "Runs and answers what is due; blocks until the engine is closed and empty: None.\n\n"

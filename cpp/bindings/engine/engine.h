@@ -10,6 +10,9 @@ bool make_engine_type(PyObject* module);
 PyObject* engine_predict(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+// Methods for callers with equal items, whose last arguments are a dict of requests and a key.
+PyObject* engine_share(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+PyObject* engine_predict_shared(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
 
 // Methods for its worker threads (METH_VARARGS: predict, logged) and its timer thread (METH_NOARGS).
 PyObject* engine_run_batches(PyObject* self, PyObject* args);

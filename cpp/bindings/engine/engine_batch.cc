@@ -8,20 +8,24 @@
 #include "bindings/futures/future.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/fork.h"
+#include "bindings/python/free_threading.h"
 
 namespace service_streamer::bindings {
 
 EngineBatch::EngineBatch(EngineObject* engine)
-    : engine_(reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)))),
-      older_(engine->batches) {
+    : engine_(reinterpret_cast<EngineObject*>(Py_NewRef(reinterpret_cast<PyObject*>(engine)))) {
+  const Locked lock(engine_);
+  older_ = std::exchange(engine_->batches, this);
   if (older_ != nullptr) older_->newer_ = this;
-  engine_->batches = this;
 }
 
 EngineBatch::~EngineBatch() {
   if (ranges() > 0 && from_this_process()) end(Outcome::kLost);
-  (newer_ != nullptr ? newer_->older_ : engine_->batches) = older_;
-  if (older_ != nullptr) older_->newer_ = newer_;
+  {
+    const Locked lock(engine_);
+    (newer_ != nullptr ? newer_->older_ : engine_->batches) = older_;
+    if (older_ != nullptr) older_->newer_ = newer_;
+  }
   Py_DECREF(reinterpret_cast<PyObject*>(engine_));
 }
 
@@ -31,6 +35,7 @@ bool EngineBatch::from_this_process() const {
 
 ItemWeights EngineBatch::live_items(const EngineObject* engine) {
   ItemWeights live;
+  const Locked lock(engine);
   for (const EngineBatch* batch = engine->batches; batch != nullptr; batch = batch->older_) {
     if (batch->thread_ != PyThread_get_thread_ident()) continue;
     for (const RequestRange& range : batch->batch_.ranges) live.add(range);
@@ -41,6 +46,7 @@ ItemWeights EngineBatch::live_items(const EngineObject* engine) {
 PyObject* EngineBatch::unwanted_threads(const EngineObject* engine) {
   std::map<unsigned long, bool> unwanted;
   const CaughtError failure = attempt([&] {
+    const Locked lock(engine);
     for (const EngineBatch* batch = engine->batches; batch != nullptr; batch = batch->older_) {
       if (batch->ranges() == 0) continue;
       bool& all = unwanted.try_emplace(batch->thread_, true).first->second;
@@ -60,7 +66,11 @@ PyObject* EngineBatch::unwanted_threads(const EngineObject* engine) {
 bool EngineBatch::cut(CloseReason reason, const ItemWeights& live) {
   EndedRequests expired;
   bool any = false;
-  if (attempt([&] { any = engine_->engine->cut(batch_, reason, expired, live); }).raise()) return false;
+  const CaughtError failure = attempt([&] {
+    const Locked lock(engine_);
+    any = engine_->engine->cut(batch_, reason, expired, live);
+  });
+  if (failure.raise()) return false;
   if (any) {
     items = PyList_New(static_cast<Py_ssize_t>(batch_.items));
     Py_ssize_t next = 0;
@@ -94,10 +104,14 @@ void EngineBatch::end(Outcome outcome, DeferredWake* later) {
   EndedRequests ended;
   ReleasedRequests released;
   if (isolation_ != nullptr) engine_->engine->learn(batch_.whole, isolation_->lesson());
-  engine_->engine->complete(batch_, outcome, ended, released);
+  {
+    const Locked lock(engine_);
+    engine_->engine->complete(batch_, outcome, ended, released);
+  }
   for (Request* request = ended.first; request != nullptr; request = request->next_ended) {
     FutureObject* future = future_of(*request);
     if (request->outcome == Outcome::kFailed) {
+      const Locked lock(future);  // another thread may have a batch with a range that has failed, too
       std::swap(future->exception, future->outputs);
     } else if (request->outcome == Outcome::kAnswered) {
       finish_value(future, engine_->output_batch);
@@ -106,8 +120,9 @@ void EngineBatch::end(Outcome outcome, DeferredWake* later) {
   if (released.count > 0) later = nullptr;  // let_go() may run finalisers
   publish_ended(ended, later);
   engine_->backend->let_go(released);
-  if (later != nullptr) later->before_dropping(items);
-  Py_CLEAR(items);
+  PyObject* before = exchange_items(nullptr);
+  if (later != nullptr) later->before_dropping(before);
+  Py_XDECREF(before);
 }
 
 bool EngineBatch::complete(PyObject* outputs, DeferredWake* later) {
@@ -128,8 +143,8 @@ bool EngineBatch::fail(PyObject* error) {
   }
   if (!copied) PyErr_Clear();
   for (std::size_t i = 0; i < ranges(); ++i) {
-    PyObject* own = copied ? PyList_GET_ITEM(copies, static_cast<Py_ssize_t>(i)) : error;
-    Py_XSETREF(future_of(*batch_.ranges[i].request)->outputs, Py_NewRef(own));
+    set_outputs(future_of(*batch_.ranges[i].request),
+                copied ? PyList_GET_ITEM(copies, static_cast<Py_ssize_t>(i)) : error);
   }
   Py_XDECREF(copies);
   end(Outcome::kFailed);
@@ -138,21 +153,35 @@ bool EngineBatch::fail(PyObject* error) {
 
 BatchBase* EngineBatch::split(const BatchCut& cut) {
   auto* first = new EngineBatch(engine_);
-  if (!attempt([&] { engine_->engine->split(batch_, cut, first->batch_); }).raise()) return first;
+  const CaughtError failure = attempt([&] {
+    const Locked lock(engine_);
+    engine_->engine->split(batch_, cut, first->batch_);
+  });
+  if (!failure.raise()) return first;
   delete first;
   return nullptr;
 }
 
 bool EngineBatch::join(BatchBase& front) {
-  return !attempt([&] { engine_->engine->join(batch_, static_cast<EngineBatch&>(front).batch_); }).raise();
+  const CaughtError failure = attempt([&] {
+    const Locked lock(engine_);
+    engine_->engine->join(batch_, static_cast<EngineBatch&>(front).batch_);
+  });
+  return !failure.raise();
 }
 
 // The engine clears the request of each range that it takes out.
 bool EngineBatch::take_out_by(void (Engine::*step)(Batch&, EndedRequests&, ReleasedRequests&)) {
   EndedRequests ended;
   ReleasedRequests released;
-  (engine_->engine->*step)(batch_, ended, released);
-  const bool kept = take_out(batch_.ranges, [](const RequestRange& range) { return range.request == nullptr; });
+  bool kept = false;
+  PyObject* before = Py_XNewRef(items);  // released without the lock
+  {
+    const Locked lock(engine_);
+    (engine_->engine->*step)(batch_, ended, released);
+    kept = take_out(batch_.ranges, [](const RequestRange& range) { return range.request == nullptr; });
+  }
+  Py_XDECREF(before);
   engine_->backend->publish(ended);
   engine_->backend->let_go(released);
   if (kept && ranges() == 0) end(Outcome::kAnswered);

@@ -28,6 +28,7 @@ class EngineBatch final : public BatchBase {
   // The idents of the threads that have batches of the engine, but of requests that have all ended: a new list.
   static PyObject* unwanted_threads(const EngineObject* engine);
 
+  const void* guard() const override { return engine_; }
   bool from_this_process() const override;
   std::size_t ranges() const override { return batch_.ranges.size(); }
   std::size_t size() const override { return batch_.items; }

@@ -1,6 +1,7 @@
 // The methods of an engine for its callers: predict and submit.
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
 #include "bindings/python/texts.h"
 #include "bindings/python/waiting.h"
@@ -18,8 +20,8 @@
 namespace service_streamer::bindings {
 namespace {
 
-// predict() watches the deadline of its request itself; submit() leaves it to a timer.
-enum class Caller { kPredict, kSubmit };
+// predict() watches the deadline of its request itself; submit() leaves it to a timer; share() has none.
+enum class Caller { kPredict, kSubmit, kShare };
 
 // Takes the trace context from bytes, or None. False with an exception set.
 bool context_from(PyObject* value, TraceContext& context) {
@@ -72,7 +74,7 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   int priority;
   if (!deadline_from(args[1], deadline) || !priority_from(args[2], priority)) return nullptr;
   PyTypeObject* type =
-      caller == Caller::kPredict ? future_base_type : reinterpret_cast<PyTypeObject*>(self->future_type);
+      caller == Caller::kSubmit ? reinterpret_cast<PyTypeObject*>(self->future_type) : future_base_type;
   PyObject* batch = Py_NewRef(args[0]);
   PyObject* traits = Py_NewRef(Py_None);
   FutureObject* future = nullptr;
@@ -97,9 +99,8 @@ FutureObject* read_request(EngineObject* self, PyObject* const* args, Py_ssize_t
   return future;
 }
 
-bool call_once(bool& called, PyObject* hook) {
-  if (called) return true;
-  called = true;
+bool call_once(std::atomic<bool>& called, PyObject* hook) {
+  if (called || called.exchange(true)) return true;
   PyObject* none = PyObject_CallNoArgs(hook);
   if (none == nullptr) called = false;
   Py_XDECREF(none);
@@ -111,15 +112,24 @@ void keep_for_next_request(EngineObject* self, PyObject* functions, Py_ssize_t b
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyObject* kept = PyList_GetSlice(functions, begin, PyList_GET_SIZE(functions));
-  const bool is_list = kept != nullptr && self->next_request != nullptr;
-  if (is_list) PyList_SetSlice(kept, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, self->next_request);
-  if (kept != nullptr) Py_XSETREF(self->next_request, kept);
+  PyObject* later = nullptr;
+  if (kept != nullptr) {
+    const Locked lock(self);
+    later = self->next_request.exchange(kept);
+    if (later != nullptr) PyList_SetSlice(kept, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, later);
+  }
+  Py_XDECREF(later);
   PyErr_Restore(type, value, traceback);
 }
 
 // Calls the functions of call_at_next_request(). What one raises is no fault of the caller; false: a Ctrl-C is for it.
 bool call_waiting_functions(EngineObject* self) {
-  PyObject* functions = std::exchange(self->next_request, nullptr);
+  PyObject* functions = nullptr;
+  {
+    const Locked lock(self);
+    functions = self->next_request.exchange(nullptr);
+  }
+  if (functions == nullptr) return true;
   bool interrupted = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(functions) && !interrupted; ++i) {
     PyObject* none = PyObject_CallNoArgs(PyList_GET_ITEM(functions, i));
@@ -130,6 +140,24 @@ bool call_waiting_functions(EngineObject* self) {
   }
   Py_DECREF(functions);
   return !interrupted;
+}
+
+// Calls the hooks that a request needs. They may release the GIL. False with an exception set.
+bool call_hooks(EngineObject* self, const Request& request) {
+  if (self->next_request != nullptr && !call_waiting_functions(self)) return false;
+  const bool has_deadline = !request.watched && request.deadline != TimePoint::max();
+  if ((has_deadline || self->engine->deadline_timer().has_target()) &&
+      !call_once(self->timer_started, self->start_timer))
+    return false;
+  if (call_once(self->started, self->start)) return true;
+  // Other threads may have queued requests meanwhile, which no worker will take now.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  EndedRequests lost;
+  self->engine->abort(Outcome::kLost, lost);
+  self->backend->publish(lost);
+  PyErr_Restore(type, value, traceback);
+  return false;
 }
 
 // Answers a request that has no items.
@@ -187,23 +215,8 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
     return false;
   }
   if (future->request->size == 0) return answer_empty(future);
-  // The hooks may release the GIL, so they come first: it is held from here, where the workers exist, until the request
-  // is queued.
-  if (self->next_request != nullptr && !call_waiting_functions(self)) return false;
-  const bool has_deadline = !future->request->watched && future->request->deadline != TimePoint::max();
-  if ((has_deadline || self->engine->deadline_timer().has_target()) &&
-      !call_once(self->timer_started, self->start_timer))
-    return false;
-  if (!call_once(self->started, self->start)) {
-    // Other threads may have queued requests meanwhile, which no worker will take now.
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    EndedRequests lost;
-    self->engine->abort(Outcome::kLost, lost);
-    self->backend->publish(lost);
-    PyErr_Restore(type, value, traceback);
-    return false;
-  }
+  // The hooks come first: the GIL is held from here, where the workers exist, until the request is queued.
+  if (!call_hooks(self, *future->request)) return false;
   hold(future);
   Engine::Admission admission{};
   const auto submit = [&] {
@@ -279,6 +292,89 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
   return nullptr;
 }
 
+// --- requests that callers share ---
+
+// The arguments of share(), borrowed.
+struct Shared {
+  std::array<PyObject*, 5> request;  // as for submit_async, with no timeout
+  PyObject* live;
+  PyObject* key;
+  bool admitted = false;
+  WorkerWake* later = nullptr;
+  bool sent = false;  // set by share(): the request is that of this call
+};
+
+// Raises what a request with this priority and tenant would raise.
+bool check(PyObject* engine, const Shared& shared) {
+  static PyObject* nothing = PyTuple_New(0);
+  std::array<PyObject*, 5> request = shared.request;
+  request[0] = nothing;
+  PyObject* future = submit(engine, request.data(), request.size(), false);
+  Py_XDECREF(future);
+  return future != nullptr;
+}
+
+// The request under the key: a new reference; nullptr: none, or an exception is set.
+FutureObject* live_request(const Shared& shared) {
+  PyObject* found = shared.key != Py_None ? PyDict_GetItemWithError(shared.live, shared.key) : nullptr;
+  return reinterpret_cast<FutureObject*>(Py_XNewRef(found));
+}
+
+// Makes the caller one of those of the request; false: it has none any more, so it ends.
+bool take_part(FutureObject* future) {
+  std::uint32_t callers = future->callers;
+  while (callers != 0 && !future->callers.compare_exchange_weak(callers, callers + 1)) {
+  }
+  return callers != 0;
+}
+
+// Submits the request and puts it under the key, unless one that may be joined came there meanwhile: `future` becomes
+// that. `passed`: one that is not to be joined. False with an exception set.
+bool join_or_submit(EngineObject* self, FutureObject*& future, const FutureObject* passed, Shared& shared) {
+  FutureObject* other = live_request(shared);
+  if (other == nullptr && PyErr_Occurred() != nullptr) return false;
+  shared.sent = other == nullptr || other == passed || is_done(other) ||
+                future->request->priority > other->request->priority || !take_part(other);
+  if (!shared.sent) std::swap(future, other);
+  Py_XDECREF(reinterpret_cast<PyObject*>(other));
+  if (!shared.sent) return true;
+  bool waiting;
+  future->callers = 1;
+  if (!enqueue(self, future, waiting, shared.later, shared.admitted)) return false;
+  if (shared.key == Py_None || PyDict_SetItem(shared.live, shared.key, reinterpret_cast<PyObject*>(future)) == 0) {
+    return true;
+  }
+  end_future(future, Outcome::kCancelled, true);
+  return false;
+}
+
+// The request that `live` has under the key, or a new one: a new reference, in which the caller has a part; nullptr
+// with an exception set. What may run Python code comes first, so that the lookup and the submit are one step.
+FutureObject* share(EngineObject* self, Shared& shared) {
+  int priority;
+  if (!priority_from(shared.request[2], priority)) return nullptr;
+  FutureObject* found = live_request(shared);
+  if (found != nullptr && !is_done(found)) {
+    // A request of a higher priority does not wait behind the others in the queue.
+    const int running = priority > found->request->priority ? self->backend->query_running(found) : 1;
+    if (running == 1 && check(reinterpret_cast<PyObject*>(self), shared) && take_part(found)) return found;
+  }
+  FutureObject* future = nullptr;
+  if (PyErr_Occurred() == nullptr) future = read_request(self, shared.request.data(), 5, Caller::kShare);
+  const bool done = future != nullptr && (self->engine->closed() || call_hooks(self, *future->request)) &&
+                    join_or_submit(self, future, found, shared);
+  Py_XDECREF(reinterpret_cast<PyObject*>(found));
+  if (!done) Py_CLEAR(future);
+  return future;
+}
+
+PyObject* with_sent(FutureObject* future, const Shared& shared) {
+  PyObject* pair = PyTuple_Pack(2, reinterpret_cast<PyObject*>(future), shared.sent ? Py_True : Py_False);
+  if (pair == nullptr) leave(future, shared.live, shared.key);
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
+  return pair;
+}
+
 }  // namespace
 
 PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
@@ -309,6 +405,49 @@ PyObject* engine_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
 
 PyObject* engine_submit_async(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   return submit(self, args, nargs, false);
+}
+
+PyObject* engine_share(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 7 || !PyBool_Check(args[4]) || !PyDict_CheckExact(args[5])) {
+    PyErr_SetString(PyExc_TypeError, "the arguments are batch, priority, tenant, context, admitted, live and key");
+    return nullptr;
+  }
+  Shared shared{.request = {args[0], Py_None, args[1], args[2], args[3]},
+                .live = args[5],
+                .key = args[6],
+                .admitted = args[4] == Py_True};
+  FutureObject* future = share(reinterpret_cast<EngineObject*>(object), shared);
+  return future != nullptr ? with_sent(future, shared) : nullptr;
+}
+
+PyObject* engine_predict_shared(PyObject* object, PyObject* const* args, Py_ssize_t nargs) {
+  EngineObject* self = reinterpret_cast<EngineObject*>(object);
+  if (nargs != 6 || !PyDict_CheckExact(args[4])) {
+    PyErr_SetString(PyExc_TypeError, "the arguments are batch, timeout, priority, tenant, live and key");
+    return nullptr;
+  }
+  TimePoint deadline;
+  if (!deadline_from(args[1], deadline)) return nullptr;
+  WorkerWake worker;
+  const bool lone = self->engine->requests() == 0 && self->backend->wakes_worker_late();
+  Shared shared{.request = {args[0], Py_None, args[2], args[3], Py_None},
+                .live = args[4],
+                .key = args[5],
+                .later = lone ? &worker : nullptr};
+  FutureObject* future = share(self, shared);
+  if (future == nullptr) return nullptr;
+  if (!shared.sent) return with_sent(future, shared);
+  const int done = wait_for_future(future, deadline, worker);
+  PyObject* outputs = nullptr;
+  if (done == 1 && future->request->outcome == Outcome::kAnswered) {
+    outputs = take_result(future);
+    if (outputs != nullptr) Py_SETREF(outputs, PySequence_List(outputs));  // other callers get the same value
+    if (outputs == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();  // exception() has it
+  }
+  if (outputs == nullptr && PyErr_Occurred() == nullptr) return with_sent(future, shared);
+  leave(future, shared.live, shared.key);
+  Py_DECREF(reinterpret_cast<PyObject*>(future));
+  return outputs;
 }
 
 }  // namespace service_streamer::bindings

@@ -5,6 +5,7 @@
 #include "bindings/futures/future.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -57,7 +58,8 @@ void ThreadBackend::publish(EndedRequests& ended) {
 
 void publish_ended(EndedRequests& ended, DeferredWake* later) {
   if (ended.count == 0) return;
-  const bool deferred = later != nullptr && ended.count == 1 && ends_quietly(future_of(*ended.first));
+  // Without a GIL the caller has nothing to wait for.
+  const bool deferred = kHasGil && later != nullptr && ended.count == 1 && ends_quietly(future_of(*ended.first));
   const int batons = future_of(*ended.first)->engine->engine->answers_fast() ? 2 : 1;
   WakeQueue& queue = WakeQueue::instance();
   EndedRequests in_order;
@@ -65,7 +67,7 @@ void publish_ended(EndedRequests& ended, DeferredWake* later) {
   for (Request* request = in_order.first; request != nullptr; request = request->next_ended) {
     FutureObject* future = future_of(*request);
     queue.publish(request->completion);
-    if (!future->observers->empty()) future->observers->notify();  // both this and attach() have the GIL
+    if (!kHasGil || !future->observers->empty()) future->observers->notify();  // attach() has the GIL, too
   }
   deferred ? later->defer() : queue.wake(batons);
   // The caller may have an exception set, which the callbacks must neither see nor replace.

@@ -19,7 +19,8 @@ struct FutureObject;
 //   ProcessBackend   processes/  The workers are other processes. A request is a SerializedCall. The Server, ClientLink
 //                                or BrokerEgress that is attached to the engine later has a subclass.
 //
-// Every method is called with the GIL held. Only query_running(), cancel() and wait() may release it.
+// Every method is called with the GIL held; without a GIL, by any number of threads. Only query_running(), cancel() and
+// wait() may release it.
 class Backend {
  public:
   Backend() = default;
@@ -78,6 +79,11 @@ class Backend {
 
   // Whether deadlines are watched without run_timer().
   virtual bool watches_deadlines() const { return false; }
+
+  // Stops its threads for good. Without a GIL, a back end that was attached is kept until the engine goes, because
+  // other threads may be in its methods.
+  virtual void retire() {}
+  Backend* next_retired = nullptr;
 };
 
 // A new call of the core, and the observers in it; nullptr with an exception set.

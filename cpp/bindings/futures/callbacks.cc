@@ -2,12 +2,14 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "bindings/futures/engine_object.h"
 #include "bindings/futures/mailbox.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
 #include "bindings/python/methods.h"
 
@@ -15,8 +17,8 @@ namespace service_streamer::bindings {
 namespace {
 
 // The mailbox of the callbacks thread: futures whose call has ended. A forked child leaks the parent's.
-std::shared_ptr<Mailbox>* ended_calls = nullptr;
-bool thread_runs = false;
+std::atomic<std::shared_ptr<Mailbox>*> ended_calls{nullptr};
+std::atomic<bool> thread_runs{false};
 
 bool start_thread() {
   if (thread_runs) return true;
@@ -26,17 +28,24 @@ bool start_thread() {
   return none != nullptr;
 }
 
-// Makes sure that follow_up() is called at the end. False: the request has ended, or an exception is set.
+// Makes sure that follow_up() is called at the end. False: the request has ended, or an exception is set. What
+// follow_up() is to find must be there before the request ends: it is stored in a Locked, if the request has not ended.
 bool will_be_followed(FutureObject* future) {
   if (is_done(future)) return false;
-  if (future->call == nullptr || future->followed) return true;
+  if (future->call == nullptr) return true;
   if (!start_thread() || is_done(future)) return false;  // start_thread() runs Python code: look again
-  if (future->followed) return true;
-  PyObject* self = Py_NewRef(reinterpret_cast<PyObject*>(future));
-  const CaughtError failure = attempt([&] { future->followed = future->observers->add(*ended_calls, self); });
-  if (!future->followed) Py_DECREF(self);
+  bool followed = false;
+  PyObject* self = reinterpret_cast<PyObject*>(future);
+  CaughtError failure;
+  {
+    const Locked lock(future);
+    if (future->followed) return true;
+    failure = attempt([&] { followed = future->observers->add(*ended_calls.load(), self); });
+    if (followed) Py_INCREF(self);
+    future->followed = followed;
+  }
   failure.raise();
-  return future->followed;
+  return followed;
 }
 
 void run_callback(PyObject* callback, PyObject* future) {
@@ -47,21 +56,27 @@ void run_callback(PyObject* callback, PyObject* future) {
 
 // The value could not be made, for lack of memory. concurrent.futures.wait() must still see the end.
 void end_unsettled(FutureObject* future) {
-  Py_XSETREF(future->exception, take_exception());
+  PyObject* error = take_exception();
+  {
+    const Locked lock(future);
+    std::swap(future->exception, error);
+  }
+  Py_XDECREF(error);
 }
 
 // --- the thread ---
 
 PyObject* open_callbacks(PyObject*, PyObject*) {
-  if (ended_calls == nullptr) {
-    const CaughtError failure = attempt([] { ended_calls = new std::shared_ptr<Mailbox>(make_mailbox()); });
-    if (failure.raise()) return nullptr;
-  }
-  Py_RETURN_NONE;
+  if (ended_calls != nullptr) Py_RETURN_NONE;
+  return none_or_raise(attempt([] {
+    auto* made = new std::shared_ptr<Mailbox>(make_mailbox());
+    std::shared_ptr<Mailbox>* none = nullptr;
+    if (!ended_calls.compare_exchange_strong(none, made)) delete made;
+  }));
 }
 
 PyObject* run_callbacks(PyObject*, PyObject*) {
-  Mailbox& mailbox = **ended_calls;  // never freed
+  Mailbox& mailbox = **ended_calls.load();  // never freed
   for (;;) {
     pollfd readable{.fd = mailbox.fd(), .events = POLLIN, .revents = 0};
     PyThreadState* state = PyEval_SaveThread();
@@ -83,8 +98,8 @@ PyObject* run_callbacks(PyObject*, PyObject*) {
 PyObject* post_callback(PyObject*, PyObject* fn) {
   if (!thread_runs) Py_RETURN_FALSE;
   std::unique_ptr<Mailbox::Message> message;
-  const CaughtError failure =
-      attempt([&] { message = std::make_unique<Mailbox::Message>(Mailbox::Message{.to = *ended_calls, .value = fn}); });
+  const CaughtError failure = attempt(
+      [&] { message = std::make_unique<Mailbox::Message>(Mailbox::Message{.to = *ended_calls.load(), .value = fn}); });
   if (failure.raise()) return nullptr;
   Py_INCREF(fn);
   Mailbox::post(std::move(message));
@@ -119,14 +134,22 @@ bool make_callback_functions(PyObject* module) {
 
 // The allocation comes first: it may run Python code, and the request may end meanwhile.
 Added add_callback(FutureObject* future, PyObject* callback) {
-  if (future->callbacks == nullptr) {
-    PyObject* list = PyList_New(0);
-    if (list == nullptr) return Added::kError;
-    if (future->callbacks == nullptr) std::swap(future->callbacks, list);
-    Py_XDECREF(list);
+  PyObject* list = PyList_New(0);
+  if (list == nullptr) return Added::kError;
+  Added added = Added::kError;
+  if (will_be_followed(future)) {
+    const Locked lock(future);
+    if (is_done(future)) {
+      added = Added::kTooLate;  // follow_up() may have taken the callbacks
+    } else {
+      if (future->callbacks == nullptr) future->callbacks = std::exchange(list, nullptr);
+      if (PyList_Append(future->callbacks, callback) == 0) added = Added::kYes;
+    }
+  } else if (PyErr_Occurred() == nullptr) {
+    added = Added::kTooLate;
   }
-  if (!will_be_followed(future)) return PyErr_Occurred() != nullptr ? Added::kError : Added::kTooLate;
-  return PyList_Append(future->callbacks, callback) == 0 ? Added::kYes : Added::kError;
+  Py_XDECREF(list);
+  return added;
 }
 
 // A mailbox that is closed meanwhile releases the token.
@@ -143,7 +166,8 @@ bool attach(FutureObject* future, PyObject* mailbox, PyObject* token) {
 }
 
 PyObject* condition_of(FutureObject* future) {
-  if (future->condition == nullptr) {
+  PyObject* known = member_of(future, &FutureObject::condition);
+  if (known == nullptr) {
     PyObject* type = import_member("threading", "Condition");
     PyObject* condition = type != nullptr ? PyObject_CallNoArgs(type) : nullptr;
     Py_XDECREF(type);
@@ -153,25 +177,37 @@ PyObject* condition_of(FutureObject* future) {
       Py_DECREF(condition);
       return nullptr;
     }
-    if (future->condition == nullptr) {  // it may have been set while this thread ran Python code
-      future->condition = Py_NewRef(condition);
-      future->announced = !followed;
+    {
+      const Locked lock(future);
+      if (future->condition == nullptr) {  // it may have been set while this thread ran Python code
+        future->condition = Py_NewRef(condition);
+        future->announced = !followed || is_done(future);
+      }
+      known = Py_NewRef(future->condition);
     }
     Py_DECREF(condition);
   }
-  return Py_NewRef(future->condition);
+  return known;
 }
 
 void follow_up(FutureObject* future) {
   PyObject* self = reinterpret_cast<PyObject*>(future);
-  if (future->condition != nullptr && !future->announced) {
+  PyObject* callbacks = nullptr;
+  bool waited_for = false;
+  {
+    const Locked lock(future);
+    waited_for = future->condition != nullptr && !future->announced;
+  }
+  if (waited_for) {
     if (!settle(future)) end_unsettled(future);
     PyObject* none = python::notify_waiters(self);
     if (none == nullptr) PyErr_WriteUnraisable(self);
     Py_XDECREF(none);
   }
-  PyObject* callbacks = future->callbacks;
-  future->callbacks = nullptr;  // from here add_callback() answers kTooLate
+  {
+    const Locked lock(future);
+    callbacks = std::exchange(future->callbacks, nullptr);  // from here add_callback() answers kTooLate
+  }
   for (Py_ssize_t i = 0; callbacks != nullptr && i < PyList_GET_SIZE(callbacks); ++i) {
     run_callback(PyList_GET_ITEM(callbacks, i), self);
   }

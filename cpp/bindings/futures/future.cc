@@ -1,5 +1,6 @@
 #include "bindings/futures/future.h"
 
+#include <atomic>
 #include <new>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "bindings/futures/mailbox.h"
 #include "bindings/python/arguments.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
 #include "bindings/python/methods.h"
 #include "bindings/python/texts.h"
@@ -83,20 +85,28 @@ void raise_serves() {
 
 // --- results ---
 
-// Puts the outputs into the caller's order, once. False with an exception set.
-bool put_in_order(FutureObject* future) {
-  if (future->order == nullptr) return true;
-  PyObject* order = Py_NewRef(future->order);
-  PyObject* outputs = Py_NewRef(future->value);
+// The value, which is put into the caller's order once: a new reference; nullptr with an exception set.
+PyObject* value_in_order(FutureObject* future) {
+  PyObject *order, *outputs;
+  {
+    const Locked lock(future);
+    order = Py_XNewRef(future->order);
+    outputs = Py_NewRef(future->value);
+  }
+  if (order == nullptr) return outputs;
   PyObject* sorted = python::in_order(outputs, order);
-  if (sorted != nullptr && future->order != nullptr) {  // else another thread was first
-    Py_CLEAR(future->order);
-    Py_SETREF(future->value, Py_NewRef(sorted));
+  if (sorted != nullptr) {
+    const Locked lock(future);
+    if (future->order != nullptr) {
+      Py_CLEAR(future->order);
+      Py_SETREF(future->value, Py_NewRef(sorted));
+    } else {  // another thread was first
+      Py_SETREF(sorted, Py_NewRef(future->value));
+    }
   }
   Py_DECREF(order);
   Py_DECREF(outputs);
-  Py_XDECREF(sorted);
-  return sorted != nullptr;
+  return sorted;
 }
 
 PyObject* raise_expired(FutureObject* future) {
@@ -156,7 +166,7 @@ PyObject* future_exception(PyObject* self, PyObject* const* args, Py_ssize_t nar
   if (!wait_or_raise(future, args, nargs, names)) return nullptr;
   note_delivery(future);
   if (!settle(future)) return nullptr;
-  if (future->exception != nullptr) return Py_NewRef(future->exception);
+  if (PyObject* exception = member_of(future, &FutureObject::exception)) return exception;
   if (future->request->outcome == Outcome::kAnswered) Py_RETURN_NONE;
   PyObject* value = take_result(future);
   if (value != nullptr || future->request->outcome == Outcome::kCancelled) return value;
@@ -186,6 +196,15 @@ PyObject* future_cancel(PyObject* self, PyObject*) {
 
 PyObject* future_abandon(PyObject* self, PyObject*) {
   if (!is_done(self_of(self))) end_future(self_of(self), Outcome::kCancelled, true);
+  Py_RETURN_NONE;
+}
+
+PyObject* future_leave(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs != 2) {
+    PyErr_SetString(PyExc_TypeError, "_leave() takes a dict and a key");
+    return nullptr;
+  }
+  leave(self_of(self), args[0], args[1]);
   Py_RETURN_NONE;
 }
 
@@ -231,7 +250,12 @@ PyObject* future_state(PyObject* self, void*) {
   if (!is_done(future)) {
     return PyUnicode_FromString(future->engine->backend->is_running(future) ? "RUNNING" : "PENDING");
   }
-  if (future->condition != nullptr && !future->announced) return PyUnicode_FromString("RUNNING");
+  bool shown;
+  {
+    const Locked lock(future);
+    shown = future->condition == nullptr || future->announced;
+  }
+  if (!shown) return PyUnicode_FromString("RUNNING");
   return PyUnicode_FromString(future->request->outcome == Outcome::kCancelled ? "CANCELLED_AND_NOTIFIED" : "FINISHED");
 }
 
@@ -241,11 +265,19 @@ PyObject* future_condition(PyObject* self, void*) {
 
 PyObject* future_waiters(PyObject* self, void*) {
   FutureObject* future = self_of(self);
-  if (future->waiters == nullptr) future->waiters = PyList_New(0);
-  return Py_XNewRef(future->waiters);
+  PyObject* waiters = PyList_New(0);
+  if (waiters == nullptr) return nullptr;
+  const Locked lock(future);
+  if (future->waiters == nullptr) {
+    future->waiters = Py_NewRef(waiters);
+  } else {
+    Py_SETREF(waiters, Py_NewRef(future->waiters));
+  }
+  return waiters;
 }
 
 PyObject* future_publish(PyObject* self, PyObject*) {
+  const Locked lock(self);
   self_of(self)->announced = true;
   Py_RETURN_NONE;
 }
@@ -359,6 +391,9 @@ PyMethodDef methods[] = {
      "Calls fn(future) once when the request has ended, in the thread that ended it; at once if it has ended."},
     {"_abandon", future_abandon, METH_NOARGS,
      "_abandon($self)\n--\n\nCancels the request even if it is running: its answer is not wanted."},
+    {"_leave", as_method(future_leave), METH_FASTCALL,
+     "_leave($self, live, key, /)\n--\n\nEnds the part of a caller in a request of Engine.share(). With the last "
+     "one the request is abandoned."},
     {"_check_waiter", future_check_waiter, METH_NOARGS,
      "_check_waiter($self)\n--\n\nRaises RuntimeError where result() would: in a thread that runs the model."},
     {"_publish", future_publish, METH_NOARGS,
@@ -466,7 +501,7 @@ int wait_for_future(FutureObject* future, TimePoint deadline, WorkerWake worker)
   EngineObject* engine = future->engine;
   if (!engine->answered && !engine->looked && deadline > Clock::now() + kLookAfter) {
     if (const int waited = wait_until(Clock::now() + kLookAfter); waited != 0) return waited;
-    if (!std::exchange(engine->looked, true)) {  // one thread of those that wait
+    if (!engine->looked.exchange(true)) {  // one thread of those that wait
       PyObject* none = python::warn_of_import();
       Py_XDECREF(none);
       if (none == nullptr && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
@@ -484,29 +519,48 @@ void drop_output_ranges(FutureObject* future) {
 }
 
 void note_delivery(FutureObject* future) {
-  if (future->delivered || future->fork_generation != fork_generation()) return;
-  future->delivered = true;
-  future->engine->answered |= future->request->outcome != Outcome::kExpired;
+  if (future->fork_generation != fork_generation()) return;
+  {
+    const Locked lock(future);
+    if (std::exchange(future->delivered, true)) return;
+  }
+  std::atomic<bool>& answered = future->engine->answered;
+  if (!answered && future->request->outcome != Outcome::kExpired) answered = true;
   future->engine->engine->delivered(*future->request, Clock::now());
 }
 
+PyObject* member_of(FutureObject* future, PyObject* FutureObject::* member) {
+  const Locked lock(future);
+  return Py_XNewRef(future->*member);
+}
+
 bool settle(FutureObject* future) {
-  if (future->call == nullptr || future->value != nullptr || future->exception != nullptr) return true;
-  if (!future->call->has_result()) return true;
-  return future->engine->backend->settle(future);
+  return future->call == nullptr || !future->call->has_result() || future->engine->backend->settle(future);
+}
+
+void leave(FutureObject* future, PyObject* live, PyObject* key) {
+  if (future->callers.fetch_sub(1) != 1) return;
+  PyObject* self = reinterpret_cast<PyObject*>(future);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (key != Py_None && PyDict_GetItemWithError(live, key) == self) PyDict_DelItem(live, key);
+  if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(key);
+  PyErr_Restore(type, value, traceback);
+  end_future(future, Outcome::kCancelled, true);
 }
 
 PyObject* take_result(FutureObject* future) {
   const Request& request = *future->request;
   note_delivery(future);
   if (!settle(future)) return nullptr;
-  if (future->exception != nullptr) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(future->exception)), future->exception);
+  if (PyObject* exception = member_of(future, &FutureObject::exception)) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
+    Py_DECREF(exception);
     return nullptr;
   }
   switch (request.outcome) {
     case Outcome::kAnswered:
-      return put_in_order(future) ? Py_NewRef(future->value) : nullptr;
+      return value_in_order(future);
     case Outcome::kExpired:
       return raise_expired(future);
     case Outcome::kCancelled: {

@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,9 +29,10 @@ struct OutputRange {
 // without the GIL can end and publish at any moment. The value is then made, and callbacks run, by a thread that takes
 // the GIL later.
 //
-// All members are used with the GIL held; only waits release it. A function that waits, or that may run Python code,
-// owns no C++ object whose destructor needs the GIL: a daemon thread may be ended in it when the interpreter finalises
-// (decision 004).
+// All members are used with the GIL held, and only waits release it. Without a GIL, a Locked of the object guards the
+// second group; the others are constant, or used by one thread at a time. A function that waits, or that may run Python
+// code, owns no C++ object whose destructor needs the GIL: a daemon thread may be ended in it when the interpreter
+// finalises (decision 004).
 struct FutureObject {
   PyObject_HEAD
   Request* request;         // `own`, or that of `call`
@@ -39,8 +41,11 @@ struct FutureObject {
   Observers* observers;     // `own_observers`, or those of `call`
   Observers own_observers;  // not constructed if there is a call
   EngineObject* engine;
-  PyObject* items;    // tuple, as long as the request has holds; nullptr if the items are in `value`
-  PyObject* outputs;  // set by the worker, becomes the value or the exception
+  PyObject* items;  // tuple, as long as the request has holds; nullptr if the items are in `value`
+  std::uint32_t fork_generation;
+
+  // Guarded by a Locked.
+  PyObject* outputs;  // set by workers, becomes the value or the exception
   PyObject* value;    // for single outputs: a list, in which they replace the items
   PyObject* exception;
   PyObject*
@@ -50,12 +55,15 @@ struct FutureObject {
   PyObject* callbacks;  // list of callables
   PyObject* condition;  // made when concurrent.futures.wait() needs it
   PyObject* waiters;
-  std::uint32_t fork_generation;
   std::uint32_t decoders;  // threads that are making the value from the result of the call
   bool delivered;          // a caller has the result
   bool announced;          // with a condition: `_state` shows the end only when this is set, under the condition
-  bool followed;           // with a call: the callbacks thread calls follow_up() when it has ended
+  std::atomic<std::uint32_t> callers;  // of share() that have not left; 0: none may join
+  bool followed;                       // with a call: the callbacks thread calls follow_up() when it has ended
 };
+
+// A member of the future, as a new reference or nullptr.
+PyObject* member_of(FutureObject* future, PyObject* FutureObject::* member);
 
 // Made by make_future_type() when the module is initialised.
 extern PyTypeObject* future_base_type;
@@ -87,6 +95,10 @@ void note_delivery(FutureObject* future);
 // Makes the value or the exception of a future that is done from the result of its call, once. False with an exception
 // set: it has to be tried again (a signal, no memory).
 bool settle(FutureObject* future);
+
+// Ends the part of a caller in a request that the dict `live` may have under the key. With the last one the request is
+// abandoned. Keeps an exception that is set.
+void leave(FutureObject* future, PyObject* live, PyObject* key);
 
 // The value of a future that is done, a new reference; nullptr with its exception raised.
 PyObject* take_result(FutureObject* future);

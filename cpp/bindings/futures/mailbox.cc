@@ -1,7 +1,5 @@
 #include "bindings/futures/mailbox.h"
 
-#include <unistd.h>
-
 #include <utility>
 #include <vector>
 
@@ -9,6 +7,8 @@
 #include "bindings/futures/greenlets.h"
 #include "bindings/python/deferred_delete.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/free_threading.h"
+#include "service_streamer/base/mutex.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -57,6 +57,7 @@ Mailbox::Messages drain(PyObject* self) {
 }
 
 PyObject* mailbox_fileno(PyObject* self, PyObject*) {
+  const Locked lock(self);
   const Mailbox* mailbox = self_of(self)->mailbox.get();
   return PyLong_FromLong(mailbox != nullptr ? mailbox->fd() : -1);
 }
@@ -86,14 +87,20 @@ PyObject* mailbox_resume(PyObject* self, PyObject*) {
 }
 
 PyObject* mailbox_close(PyObject* self, PyObject*) {
-  std::shared_ptr<Mailbox>& mailbox = self_of(self)->mailbox;
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const Locked lock(self);
+    mailbox.swap(self_of(self)->mailbox);
+  }
   if (mailbox == nullptr) Py_RETURN_NONE;
   if (self_of(self)->fork_generation != fork_generation()) {
     // The parent's: another thread may have held its lock at the fork, so only the child's copy of the descriptor is
     // closed.
-    close(mailbox->fd());
+    mailbox->abandon();
+    static Mutex mutex;
     static auto* parents = new std::vector<std::shared_ptr<Mailbox>>;
-    parents->push_back(std::exchange(mailbox, nullptr));
+    const MutexLock lock(mutex);
+    parents->push_back(std::move(mailbox));
     Py_RETURN_NONE;
   }
   Mailbox::Messages messages = mailbox->drain();
@@ -130,7 +137,7 @@ PyMethodDef methods[] = {
 
 PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("Finished requests on their way to an event loop.\n\n"
-                                  "The loop watches fileno(), an eventfd that becomes readable once per batch of "
+                                  "The loop watches fileno(), which becomes readable once per batch of "
                                   "results, and\nthen calls drain(). Raises OSError when the process has no descriptor "
                                   "left.")},
     {Py_tp_new, reinterpret_cast<void*>(mailbox_new)},
@@ -161,6 +168,7 @@ std::shared_ptr<Mailbox> make_mailbox() {
 
 std::shared_ptr<Mailbox> open_mailbox(PyObject* object) {
   MailboxObject* self = self_of(object);
+  const Locked lock(self);
   return self->fork_generation == fork_generation() ? self->mailbox : nullptr;
 }
 }  // namespace service_streamer::bindings

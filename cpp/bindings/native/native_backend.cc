@@ -33,9 +33,7 @@ void raise_failure(const native::RunFailure& failure) {
 // Puts each tensor of the outputs of a batch into the caller's order, which is then done. `value` becomes nullptr with
 // an exception set if that fails.
 void put_parts_in_order(PyObject*& value, PyObject*& order) {
-  PyObject* own = Py_NewRef(order);
-  Py_SETREF(value, python::parts_in_order(value, own));
-  Py_DECREF(own);
+  Py_SETREF(value, python::parts_in_order(value, order));
   if (value != nullptr) Py_CLEAR(order);
 }
 
@@ -78,14 +76,12 @@ bool NativeBackend::settle(FutureObject* future) {
   auto& call = static_cast<native::TensorCall&>(*future->call);
   return settle_with(
       future,
-      [&](PyObject*& value, PyObject*& error) {
+      [&](PyObject*& value, PyObject*& error, PyObject*& order) {
         if (future->request->outcome == Outcome::kFailed) {
           raise_failure(call.failure);
         } else {
           value = model_.value_of(call.outputs, future->engine->output_batch);
-          if (value != nullptr && future->order != nullptr && future->engine->output_batch) {
-            put_parts_in_order(value, future->order);
-          }
+          if (value != nullptr && order != nullptr && future->engine->output_batch) put_parts_in_order(value, order);
         }
         // KeyboardInterrupt and SystemExit are meant for this thread, not for the request.
         if (value == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) error = take_exception();

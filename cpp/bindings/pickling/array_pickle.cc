@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "bindings/pickling/pickle_opcodes.h"
+#include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
 
 namespace service_streamer::bindings {
@@ -103,6 +104,7 @@ void PlainArray::append_tail(std::string& pickle) {
 
 bool contains_arrays(PyObject* object) {
   if (numpy_array_class() == nullptr) return false;
+  const Locked lock(object);
   if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
     PyObject** const items = PySequence_Fast_ITEMS(object);
     return std::any_of(items, items + PySequence_Fast_GET_SIZE(object), is_of_numpy);

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <memory>
 #include <new>
 
@@ -10,7 +11,7 @@
 namespace service_streamer::bindings {
 namespace {
 
-std::shared_ptr<ipc::SharedPool>* callers_pool = nullptr;
+std::atomic<std::shared_ptr<ipc::SharedPool>*> callers_pool{nullptr};
 
 // In a forked child: the pool is the parent's.
 void forget_pool() {
@@ -21,8 +22,10 @@ void forget_pool() {
 const std::shared_ptr<ipc::SharedPool>& pool_of_callers() {
   static const bool watches = at_fork_in_child(forget_pool);
   if (!watches) throw std::bad_alloc();
-  if (callers_pool == nullptr) callers_pool = new std::shared_ptr<ipc::SharedPool>(ipc::SharedPool::make());
-  return *callers_pool;
+  std::shared_ptr<ipc::SharedPool>* pool = callers_pool.load(std::memory_order_acquire);
+  if (pool != nullptr) return *pool;
+  auto made = std::make_unique<std::shared_ptr<ipc::SharedPool>>(ipc::SharedPool::make());
+  return callers_pool.compare_exchange_strong(pool, made.get()) ? *made.release() : *pool;
 }
 
 // Turns what pickling an item raised into an exception that names the item, if the item is the cause. Returns false.

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -36,7 +37,7 @@ constexpr Py_ssize_t kLarge = 32 << 10;
 constexpr std::size_t kLong = 1 << 20;
 
 PyTypeObject* encoder_type = nullptr;
-Encoder* spare = nullptr;  // unused; spares most encodings an allocation
+std::atomic<Encoder*> spare{nullptr};  // unused; spares most encodings an allocation
 
 PyObject* dumps = nullptr;
 PyObject* protocol = nullptr;
@@ -211,7 +212,7 @@ bool make_encoder_type() {
 }
 
 Encoder* begin_encoding(std::shared_ptr<ipc::SharedPool> pool) {
-  Encoder* encoder = std::exchange(spare, nullptr);
+  Encoder* encoder = spare.exchange(nullptr);
   if (encoder == nullptr) {
     PyObject* self = encoder_type->tp_alloc(encoder_type, 0);
     if (self == nullptr) return nullptr;
@@ -231,13 +232,9 @@ void end_encoding(Encoder* encoder) {
   encoder->ends.clear();
   encoder->blocks.clear();
   encoder->pool.reset();
-  const bool keep = spare == nullptr && encoder->text.capacity() < static_cast<std::size_t>(kLarge) &&
-                    Py_REFCNT(self_of(encoder)) == 1;
-  if (keep) {
-    spare = encoder;
-  } else {
-    Py_DECREF(self_of(encoder));
-  }
+  const bool keep = encoder->text.capacity() < static_cast<std::size_t>(kLarge) && Py_REFCNT(self_of(encoder)) == 1;
+  if (keep) encoder = spare.exchange(encoder);
+  if (encoder != nullptr) Py_DECREF(self_of(encoder));
 }
 
 bool encode(Encoder* encoder, PyObject* object) {

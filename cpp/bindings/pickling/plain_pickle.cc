@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bindings/pickling/pickle_opcodes.h"
+#include "bindings/python/free_threading.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -60,6 +61,7 @@ bool append_value(PyObject* object, std::string& pickle) {
 }
 
 bool append_list(PyObject* list, std::string& pickle) {
+  const Locked lock(list);
   pickle += kMark;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     if (!append_value(PyList_GET_ITEM(list, i), pickle)) return false;

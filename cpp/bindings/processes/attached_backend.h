@@ -2,8 +2,11 @@
 
 #include <Python.h>
 
+#include <utility>
+
 #include "bindings/futures/engine_object.h"
 #include "bindings/python/fork.h"
+#include "bindings/python/free_threading.h"
 
 namespace service_streamer::bindings {
 
@@ -34,11 +37,24 @@ int attached_traverse(PyObject* object, visitproc visit, void* arg) {
 
 // Deleting the back end stops it: its threads never take the GIL. A forked child leaks its copy.
 template <typename Object>
+void detach(Object& self) {
+  if (self.backend == nullptr) return;
+  self.engine->backend = self.engine->own_backend;
+  if (self.engine->fork_generation != fork_generation()) return;
+  if constexpr (kHasGil) {
+    delete self.backend;
+  } else {
+    self.backend->retire();
+    const Locked lock(self.engine);
+    self.backend->next_retired = std::exchange(self.engine->retired, self.backend);
+  }
+}
+
+template <typename Object>
 void attached_dealloc(PyObject* object) {
   PyObject_GC_UnTrack(object);
   auto& self = *reinterpret_cast<Object*>(object);
-  if (self.backend != nullptr) self.engine->backend = self.engine->own_backend;
-  if (self.engine->fork_generation == fork_generation()) delete self.backend;
+  detach(self);
   Py_CLEAR(self.engine);
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);

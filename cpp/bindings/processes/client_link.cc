@@ -62,6 +62,7 @@ class ClientLinkBackend final : public ProcessBackend {
   PyObject* close_reason() const override { return owner_returns_ ? PyUnicode_FromString("") : obstacle(nullptr); }
 
   bool watches_deadlines() const override { return true; }
+  void retire() override { link.stop(); }
 
   ipc::ClientLink link;
 
@@ -69,14 +70,14 @@ class ClientLinkBackend final : public ProcessBackend {
   // 1: yes; 0: no, or no reply; -1: an exception.
   template <typename Question>
   int ask(FutureObject* future, Question question) {
-    PyObject* kept = Py_NewRef(object_);  // it owns this object
+    PyObject* kept = kHasGil ? Py_NewRef(object_) : nullptr;  // it owns this object
     auto* reply = new QueryReply;
     const TimePoint deadline = Clock::now() + kPatience;
     const int answered =
         query([&, reply](Waiter& waiter) { return (link.*question)(*future->request, *reply, waiter, deadline); });
     const int yes = answered == 1 ? static_cast<int>(reply->yes) : answered;
     delete reply;
-    Py_DECREF(kept);
+    Py_XDECREF(kept);
     return yes;
   }
 

@@ -77,7 +77,7 @@ bool ProcessBackend::settle(FutureObject* future) {
   std::vector<ResultRange>& ranges = static_cast<ipc::LocalCall&>(*future->call).ranges;
   return settle_with(
       future,
-      [&](PyObject*& value, PyObject*& error) {
+      [&](PyObject*& value, PyObject*& error, PyObject*& /*order*/) {
         if (future->request->outcome == Outcome::kFailed) {
           error = decode_error(ranges);
         } else {
@@ -91,6 +91,10 @@ bool ProcessBackend::settle(FutureObject* future) {
 void ProcessBackend::raise_loss(const FutureObject* future) const {
   const std::string& note = static_cast<const ipc::LocalCall&>(*future->call).note;
   note.empty() ? CallBackend::raise_loss(future) : static_cast<void>(raise_lost(note));
+}
+
+Backend* make_process_backend(bool inline_items) {
+  return new ProcessBackend(inline_items);
 }
 
 ProcessBackend* unattached_backend(EngineObject* engine) {

@@ -27,6 +27,9 @@ class ProcessBackend : public CallBackend {
   const bool inline_items_;
 };
 
+// The back end of a new engine for processes. nullptr with ImportError set: this build has none (no_transports.cc).
+Backend* make_process_backend(bool inline_items);
+
 // The back end of an engine for processes to which nothing is attached yet; nullptr with ValueError set.
 ProcessBackend* unattached_backend(EngineObject* engine);
 

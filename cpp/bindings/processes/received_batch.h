@@ -38,6 +38,7 @@ class ReceivedBatch {
   bool isolated = false;
   std::shared_ptr<const Isolation> isolation;  // of the whole batch
 
+  const void* guard() const { return link_; }
   bool from_this_process() const;
   bool output_batch() const { return link_->output_batch; }
   ipc::WorkerLink& link() const { return *link_->link; }

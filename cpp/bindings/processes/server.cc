@@ -18,11 +18,11 @@ PyTypeObject* server_type = nullptr;
 
 int ServerBackend::wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker) {
   if (worker.waiter == nullptr) return ProcessBackend::wait(future, deadline, worker);
-  PyObject* kept = Py_NewRef(object_);
+  PyObject* kept = kHasGil ? Py_NewRef(object_) : nullptr;
   WorkerWake once = worker;
   const int done = wait_without_gil(
       [&](Waiter& waiter) { return server.wait(std::exchange(once, {}), *future->request, waiter, deadline); });
-  Py_DECREF(kept);
+  Py_XDECREF(kept);
   return done;
 }
 

@@ -17,6 +17,7 @@ class ServerBackend final : public ProcessBackend {
   int wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker) override;
   bool wakes_worker_late() const override { return true; }
   bool watches_deadlines() const override { return true; }
+  void retire() override { server.stop(); }
 
   ipc::Server server;
 

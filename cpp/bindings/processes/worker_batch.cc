@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "bindings/batches/outputs.h"
 #include "bindings/python/errors.h"
@@ -42,8 +43,13 @@ bool WorkerBatch::add_error(const PythonObject& maker, std::span<const ItemRange
 
 // Every range of this batch has its result. The items go first, for the reply may take a while to write.
 bool WorkerBatch::close() {
-  ranges_.clear();
-  Py_CLEAR(items);
+  PyObject* before = nullptr;
+  {
+    const Locked lock(guard());
+    ranges_.clear();
+    before = std::exchange(items, nullptr);
+  }
+  Py_XDECREF(before);
   return received_->send_when_complete();
 }
 
@@ -113,7 +119,10 @@ BatchBase* WorkerBatch::split(const BatchCut& cut) {
     return nullptr;
   }
   keep_before(cut, first->ranges_);
-  keep_after(cut, ranges_);
+  {
+    const Locked lock(guard());
+    keep_after(cut, ranges_);
+  }
   received_->isolated = true;
   return first;
 }
@@ -121,6 +130,7 @@ BatchBase* WorkerBatch::split(const BatchCut& cut) {
 bool WorkerBatch::join(BatchBase& front) {
   std::vector<ItemRange>& before = static_cast<WorkerBatch&>(front).ranges_;
   const auto put_back = [&] {
+    const Locked lock(guard());
     ranges_.reserve(ranges_.size() + before.size());
     put_before(ranges_, before, [](const ItemRange&) {});
     before.clear();
@@ -129,8 +139,14 @@ bool WorkerBatch::join(BatchBase& front) {
 }
 
 bool WorkerBatch::take_out_answered() {
-  return take_out(ranges_, [this](const ItemRange& range) { return !received_->is_open(range); }) &&
-         (ranges() > 0 || close());
+  bool taken = false;
+  PyObject* before = Py_XNewRef(items);  // released without the lock
+  {
+    const Locked lock(guard());
+    taken = take_out(ranges_, [this](const ItemRange& range) { return !received_->is_open(range); });
+  }
+  Py_XDECREF(before);
+  return taken && (ranges() > 0 || close());
 }
 
 bool WorkerBatch::postpone() {

@@ -25,6 +25,7 @@ class WorkerBatch final : public BatchBase {
   // Unpickles the items, once. Requests with an item that cannot be unpickled are answered with that error.
   bool unpack();
 
+  const void* guard() const override { return received_->guard(); }
   bool from_this_process() const override { return received_->from_this_process(); }
   std::size_t ranges() const override { return ranges_.size(); }
   std::size_t size() const override { return count_items(ranges_); }

@@ -1,13 +1,10 @@
 #include "service_streamer/base/file_descriptor.h"
 
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <mutex>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -102,12 +99,6 @@ int FileDescriptor::release() {
   if (generation_ != descriptors.generation.load(std::memory_order_relaxed)) return -1;
   const std::lock_guard lock(descriptors.mutex);
   descriptors.open[static_cast<std::size_t>(fd)] = false;
-  return fd;
-}
-
-int open_eventfd() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   return fd;
 }
 

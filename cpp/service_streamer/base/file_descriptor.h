@@ -30,9 +30,6 @@ class FileDescriptor {
   std::uint32_t generation_ = 0;
 };
 
-// A new eventfd, which does not block. Throws std::system_error.
-int open_eventfd();
-
 // Delays fork() in other threads while it is held. Hold it while a descriptor is open but not yet in a FileDescriptor
 // (as around recvmsg), or while a mutex is locked that a forked child needs too.
 //

@@ -1,6 +1,5 @@
 #include "service_streamer/base/random_id.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,12 +7,13 @@
 #include <cstdio>
 
 #include "service_streamer/base/clock.h"
+#include "service_streamer/base/system.h"
 
 namespace service_streamer {
 
 std::string random_id() {
   std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) {  // soon after the machine has started
+  if (!fill_random(number)) {  // soon after the machine has started
     number = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count()) ^
              (static_cast<std::uint64_t>(getpid()) << 48);
   }

@@ -1,21 +1,15 @@
 #include "service_streamer/batching/recorder.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
+
+#include "service_streamer/base/system.h"
 
 namespace service_streamer {
 namespace {
 
 using Kind = LoggedEvent::Kind;
-
-// Of the kernel, as Python's threading.get_native_id().
-std::uint32_t thread_id() {
-  return static_cast<std::uint32_t>(syscall(SYS_gettid));
-}
 
 std::uint64_t id_of(const Request& request) {
   return reinterpret_cast<std::uintptr_t>(&request);

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "service_streamer/waiting/parker.h"
+#include "service_streamer/base/system.h"
 
 namespace service_streamer::ipc {
 
@@ -17,7 +17,7 @@ BlockedSignals::~BlockedSignals() {
 }
 
 void init_io_thread(const char* name) {
-  pthread_setname_np(pthread_self(), name);
+  name_thread(name);
   use_exact_timers();
 }
 

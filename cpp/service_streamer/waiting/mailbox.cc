@@ -1,14 +1,9 @@
 #include "service_streamer/waiting/mailbox.h"
 
-#include <unistd.h>
-
-#include <cstdint>
 #include <utility>
 
-#include "service_streamer/base/file_descriptor.h"
-
 namespace service_streamer {
-Mailbox::Mailbox() : fd_(open_eventfd()) {}
+Mailbox::Mailbox() : event_(open_event()) {}
 
 Mailbox::~Mailbox() {
   close();
@@ -31,15 +26,13 @@ void Mailbox::post(std::unique_ptr<Message> message) noexcept {
 Mailbox::Messages Mailbox::drain() noexcept {
   MutexLock lock(mutex_);
   // A thread in wake() may write after this. That causes an extra wake-up, never a lost one.
-  std::uint64_t count = 0;
-  // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): the descriptor does not block
-  [[maybe_unused]] const ssize_t got = closed_ ? 0 : read(fd_, &count, sizeof count);
+  if (!closed_) event_.clear();
   return {std::exchange(first_, nullptr), std::exchange(count_, 0)};
 }
 
 void Mailbox::close() {
   MutexLock lock(mutex_);
-  if (!std::exchange(closed_, true) && writers_ == 0) ::close(fd_);
+  if (!std::exchange(closed_, true) && writers_ == 0) event_.close();
 }
 
 // Returns whether the caller must wake the loop.
@@ -54,11 +47,9 @@ bool Mailbox::add(Message* message) {
 
 // Writes without the lock, because the woken thread takes it. close() leaves the descriptor to the last writer.
 void Mailbox::wake() {
-  const std::uint64_t one = 1;
-  // The only possible failure is a full counter, and then the descriptor is readable anyway.
-  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
+  event_.set();
   MutexLock lock(mutex_);
-  if (--writers_ == 0 && closed_) ::close(fd_);
+  if (--writers_ == 0 && closed_) event_.close();
 }
 
 }  // namespace service_streamer

@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "service_streamer/base/mutex.h"
+#include "service_streamer/base/system.h"
 
 namespace service_streamer {
 
-// Carries finished requests to an event loop (asyncio, gevent), which watches fd(), an eventfd.
+// Carries finished requests to an event loop (asyncio, gevent), which watches fd().
 //
 // Any thread may post; the thread of the loop drains. Neither call blocks, allocates or throws. Only the first message
-// after a drain writes to the eventfd, so a batch of results wakes the loop once.
+// after a drain writes to the descriptor, so a batch of results wakes the loop once.
 class Mailbox {
  public:
   // Made before its request can end, so that post() cannot run out of memory.
@@ -49,7 +50,7 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return event_.reader; }
 
   // Posts the message to its mailbox, and drops its reference to that.
   static void post(std::unique_ptr<Message> message) noexcept;
@@ -61,11 +62,14 @@ class Mailbox {
   // drains. Idempotent.
   void close() EXCLUDES(mutex_);
 
+  // Closes the descriptor in a forked child, without the lock. The object must not be used any more.
+  void abandon() const { event_.close(); }
+
  private:
   bool add(Message* message) EXCLUDES(mutex_);
   void wake() EXCLUDES(mutex_);
 
-  const int fd_;
+  const Event event_;
 
   Mutex mutex_;
   Message* first_ GUARDED_BY(mutex_) = nullptr;

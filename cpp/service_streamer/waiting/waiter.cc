@@ -1,7 +1,5 @@
 #include "service_streamer/waiting/waiter.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstddef>
 #include <new>
@@ -16,6 +14,7 @@ namespace {
 struct FreeList {
   Mutex mutex;
   Waiter* first GUARDED_BY(mutex) = nullptr;
+  std::uint32_t generation GUARDED_BY(mutex) = 0;
 };
 
 FreeList& free_list() {
@@ -23,36 +22,10 @@ FreeList& free_list() {
   return *list;
 }
 
-// A waiter with an eventfd. The eventfd is never closed, because a late wake-up may still be written to it.
-struct EventWaiter : Waiter {
-  explicit EventWaiter(int fd) : Waiter(fd), event(fd), generation(ForkLock::generation()) {}
-
-  const int event;
-  const std::uint32_t generation;
-  std::atomic<bool> in_use{true};
-  EventWaiter* next = nullptr;
-};
-
-// All waiters with an eventfd, as a list that only grows. It has no lock, so a forked child cannot find it locked.
-std::atomic<EventWaiter*> event_waiters{nullptr};
-
-EventWaiter& make_event_waiter() {
-  const int fd = open_eventfd();
-  auto* made = new (std::nothrow) EventWaiter(fd);
-  if (made == nullptr) {
-    close(fd);
-    throw std::bad_alloc();
-  }
-  made->next = event_waiters.load(std::memory_order_relaxed);
-  while (!event_waiters.compare_exchange_weak(made->next, made, std::memory_order_release)) {
-  }
-  return *made;
-}
-
 // The value of Completion::waiter_ from the end of the request on: no thread may register any more.
 Waiter* taken() {
-  static Waiter sentinel;
-  return &sentinel;
+  alignas(Waiter) static std::byte sentinel[sizeof(Waiter)];  // only its address is used
+  return reinterpret_cast<Waiter*>(sentinel);
 }
 
 // For WakeQueue: how many threads may be awake, and how many are left when it wakes threads again.
@@ -65,6 +38,10 @@ Waiter& WaiterPool::acquire() {
   FreeList& list = free_list();
   {
     MutexLock lock(list.mutex);
+    if (!Parker::kSurvivesFork && list.generation != ForkLock::generation()) {
+      list.generation = ForkLock::generation();
+      list.first = nullptr;
+    }
     if (Waiter* waiter = list.first) {
       list.first = waiter->next_free;
       return *waiter;
@@ -80,22 +57,6 @@ void WaiterPool::release(Waiter& waiter) {
   MutexLock lock(list.mutex);
   waiter.next_free = list.first;
   list.first = &waiter;
-}
-
-Waiter& WaiterPool::acquire_with_event(int& event) {
-  EventWaiter* waiter = event_waiters.load(std::memory_order_acquire);
-  // Skip the waiters of the parent process: it uses their descriptors.
-  while (waiter != nullptr &&
-         (waiter->generation != ForkLock::generation() || waiter->in_use.exchange(true, std::memory_order_acquire))) {
-    waiter = waiter->next;
-  }
-  if (waiter == nullptr) waiter = &make_event_waiter();
-  event = waiter->event;
-  return *waiter;
-}
-
-void WaiterPool::release_with_event(Waiter& waiter) {
-  static_cast<EventWaiter&>(waiter).in_use.store(false, std::memory_order_release);
 }
 
 void Completion::finish() {

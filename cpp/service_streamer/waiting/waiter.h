@@ -13,7 +13,9 @@ namespace service_streamer {
 // memory. Such a wake-up is spurious for the thread that sleeps there next.
 struct Waiter {
   Waiter() = default;
+#ifndef SERVICE_STREAMER_PORTABLE
   explicit Waiter(int event) : parker(event) {}
+#endif
 
   Parker parker;
   Waiter* next_free = nullptr;
@@ -33,7 +35,7 @@ class WaiterPool {
 
   // The same for a thread that sleeps in epoll or poll, where it watches `event` (see Parker). Any thread, without a
   // lock. A forked child gets no waiter of its parent. Throws std::system_error if the process has no file descriptor
-  // left.
+  // left. Only on Linux.
   static Waiter& acquire_with_event(int& event);
   static void release_with_event(Waiter& waiter);
 };

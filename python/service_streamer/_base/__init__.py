@@ -3,7 +3,7 @@
 =================  ===============================================================================
 install_check      refuses Pythons and installations that cannot work; imported first
 errors             the exceptions of the package
-statuses           what they mean to a client of HTTP
+http               what they mean to a client of HTTP, and how it leaves
 messages           the texts of errors and warnings, and the address of the page that explains them
 model_errors       exceptions of models on their way to callers
 cuda               what is known of CUDA in this process

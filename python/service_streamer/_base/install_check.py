@@ -1,13 +1,11 @@
 """Refuses what cannot work, with one sentence. The package imports it before anything else.
 
 Raises:
-    ImportError: Python is a free-threaded build, this is a subinterpreter, or service_streamer 0.1
-        is in the same folder.
+    ImportError: this is a subinterpreter, or service_streamer 0.1 is in the same folder.
 """
 
 import _thread
 import os
-import sys
 
 
 def _is_subinterpreter() -> bool:
@@ -31,14 +29,6 @@ if _is_subinterpreter():
 
 _folder = os.path.dirname(os.path.dirname(__file__))
 
-if "t" in getattr(sys, "abiflags", ""):
-    from .messages import see
-
-    _text = (
-        "service-streamer-ng needs a Python with the GIL, and this is a free-threaded build: use "
-        f"python{sys.version_info.major}.{sys.version_info.minor} without the t"
-    )
-    raise ImportError(see(_text, "a-free-threaded-python"))
 # Our module of that name is a folder, so such a file belongs to another distribution.
 if os.path.exists(os.path.join(_folder, "service_streamer.py")):
     from .messages import see

@@ -6,8 +6,8 @@ import contextlib
 import math
 import sys
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from .. import _core
 from .._base.options import Options
@@ -194,6 +194,29 @@ class Backend(Protocol):
 
     def wait_ready(self, timeout: float | None) -> bool:
         """Wait until all workers have loaded the model; return False on timeout."""
+
+
+@runtime_checkable
+class SharingEngine(EngineLike, Protocol):
+    """An engine whose requests may have many callers."""
+
+    def share(
+        self,
+        batch: Any,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+        admitted: bool,
+        live: dict[Any, Any],
+        key: Hashable,
+        /,
+    ) -> tuple[Any, bool]:
+        """Do what `submit_async` does, unless `live` has a request under the key. Never blocks.
+
+        Returns:
+            A request, and True if it is this one. Each caller calls ``_leave(live, key)`` of it.
+            No caller joins one with the key None.
+        """
 
 
 class EngineBackend:

@@ -56,7 +56,7 @@ _streamers: weakref.WeakSet[Forked] = weakref.WeakSet()
 # Separate from _streamers: a backend outlives its streamer until its requests have ended.
 # The value is the creating process: a child forked without Python's hooks inherits the entries.
 _backends: weakref.WeakKeyDictionary[Service, int] = weakref.WeakKeyDictionary()
-_hooked = False
+_not_hooked: list[None] = [None]  # pop() is atomic
 _after_first_request: list[Callable[[], object]] = []
 _before_close_all: list[Callable[[], object]] = []
 _after_close_all: list[Callable[[], object]] = []
@@ -200,9 +200,11 @@ def _after_fork_in_child() -> None:
 
 
 def _hook() -> None:
-    global _hooked
-    if not _hooked:
-        _hooked = True
+    if _not_hooked:
+        try:
+            _not_hooked.pop()
+        except IndexError:  # another thread registers them
+            return
         atexit.register(close_all)
         with contextlib.suppress(RuntimeError, AttributeError):  # the interpreter is exiting
             threading._register_atexit(_give_up)  # type: ignore[attr-defined]

@@ -1,12 +1,14 @@
-"""The code of a model in a folder, which a worker process imports from there."""
+"""The code of a model in a folder, which a worker process imports."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -14,7 +16,11 @@ from importlib.machinery import (
     FileFinder,
     SourceFileLoader,
 )
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
+
+ENVIRONMENT = "pyvenv.cfg"
+"""a folder with a file of this name is a virtual environment"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +28,7 @@ class FolderCode:
     """The name of a model in a folder, and the interpreter of its worker processes.
 
     These do not import the main module, whose modules may have the names of those in the folder.
+    A streamer pickles this once. So all its workers, later ones too, get the code of that time.
     """
 
     folder: str
@@ -34,6 +41,11 @@ class FolderCode:
     """it is a `StepModel`"""
     parameters: bool = False
     """it takes the parameters of requests"""
+    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict, compare=False)
+    """the code by the paths of its files; read when this is pickled"""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "sources": read_sources(self.folder)}
 
     def load(self) -> Any:
         """Import the model in a worker process.
@@ -42,7 +54,7 @@ class FolderCode:
             ImportError: the code exits, or another module has the name of the file.
             Exception: any exception of the code.
         """
-        sys.path_hooks.insert(0, functools.partial(_finder, self.folder))
+        sys.path_hooks.insert(0, functools.partial(_finder, self.folder, self.sources))
         sys.path_importer_cache.pop(self.folder, None)
         sys.path.insert(0, self.folder)
         file, _, name = self.target.partition(":")
@@ -95,14 +107,49 @@ def import_target(module: str, name: str) -> Any:
     return target
 
 
+def source_files(folder: str) -> Iterator[str]:
+    """Yield the paths of the code in a folder, without that of virtual environments in it."""
+    for path, folders, files in os.walk(folder):
+        if path != folder and ENVIRONMENT in files:
+            folders.clear()
+            continue
+        for file in files:
+            if file.endswith(".py") and os.path.isfile(found := os.path.join(path, file)):
+                yield found
+
+
+def read_sources(folder: str) -> dict[str, bytes]:
+    """Return the code in a folder by the paths of its files. What cannot be read is left out."""
+    sources = {}
+    for path in source_files(folder):
+        with contextlib.suppress(OSError):
+            sources[path] = Path(path).read_bytes()
+    return sources
+
+
 class Source(SourceFileLoader):
-    """Loads a module of a folder, in which it writes no bytecode."""
+    """Loads a module of a folder. It neither reads nor writes bytecode.
 
-    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
-        """Write nothing."""
+    Args:
+        sources: the code by the paths of its files. Other files are read.
+        name, path: of the module.
+    """
+
+    def __init__(self, sources: Mapping[str, bytes], name: str, path: str) -> None:
+        super().__init__(name, path)
+        self._sources = sources
+
+    def path_stats(self, path: Any) -> NoReturn:
+        """Refuse what bytecode is compared with."""
+        raise OSError
+
+    def get_data(self, path: str) -> bytes:
+        """Return the contents of a file."""
+        found = self._sources.get(path)
+        return super().get_data(path) if found is None else found
 
 
-def finder(folder: str, source: Any = Source) -> FileFinder:
+def finder(folder: str, source: Any) -> FileFinder:
     """Return what finds the modules in a folder.
 
     Args:
@@ -113,8 +160,8 @@ def finder(folder: str, source: Any = Source) -> FileFinder:
     return FileFinder(folder, *loaders)
 
 
-def _finder(folder: str, path: str) -> FileFinder:
+def _finder(folder: str, sources: Mapping[str, bytes], path: str) -> FileFinder:
     """Find modules in the folder and below: a hook of the import system."""
     if path != folder and not path.startswith(folder + os.sep):
         raise ImportError(path)
-    return finder(path)
+    return finder(path, functools.partial(Source, sources))

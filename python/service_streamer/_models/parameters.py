@@ -43,6 +43,11 @@ def with_parameters(items: list[Any], parameters: Mapping[str, Any]) -> list[Wit
     return [WithParameters(each, parameters, key) for each in items]
 
 
+def has_parameters(items: Any) -> bool:
+    """Return True for the items of a request with parameters."""
+    return isinstance(items, list) and bool(items) and type(items[0]) is WithParameters
+
+
 def takes_parameters(predict: Any) -> bool:
     """Return True if a predict function asks for parameters."""
     if isinstance(predict, FolderCode):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from .._base.system import usable_cpus
 from .._processes.streamer import Streamer
 from .._statistics.explain import troubles
 from .._statistics.formats import count, duration
@@ -199,7 +199,7 @@ def verdict(stats: PipelineStats, loads: Sequence[Load], cores: int | None = Non
         loads: of its stages.
         cores: that this process may use. None: those that it may use now.
     """
-    cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    cores = len(usable_cpus()) if cores is None else cores
     return " ".join(filter(None, (failures(_recent(stats, loads)), _limit(stats, loads, cores))))
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from .._base.messages import see
+from .._base.system import usable_cpus
 
 DEVICES = "/sys/devices/system"
 _PROC = "/proc/self"
@@ -52,12 +53,12 @@ def cores_of(cpus: Collection[int], root: str = DEVICES) -> list[Core]:
 
 def usable_cores() -> list[Core]:
     """Return the cores that this thread and its children may use."""
-    return cores_of(os.sched_getaffinity(0))
+    return cores_of(usable_cpus())
 
 
 def cpu_count() -> int:
     """Return how many threads can compute at the same time in this process; at least 1."""
-    count, most = len(os.sched_getaffinity(0)), cpu_quota()
+    count, most = len(usable_cpus()), cpu_quota()
     return count if most is None else max(1, min(count, int(most)))
 
 

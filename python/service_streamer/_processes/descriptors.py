@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from types import TracebackType
 
 from .._waiting.threads import original
 
@@ -24,12 +23,7 @@ class _NoFork:
         _hook_descriptors()
         self._lock.acquire()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._lock.release()
 
     def before_fork(self) -> None:

@@ -131,10 +131,12 @@ def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) 
     from subprocess import _args_from_interpreter_flags as flags  # type: ignore[attr-defined]
 
     environment = {**os.environ, **variables}
+    arguments = flags()
     code = version.model.code
     if code is not None and code.python:
         executable = code.python
         program = own_package.PROGRAM
+        arguments = [each for each in arguments if each != "-P"]  # unknown to Python 3.10
         for name in ("PYTHONPATH", "PYTHONHOME"):  # for the Python of this process
             environment.pop(name, None)
     else:
@@ -152,7 +154,7 @@ def _spawn(fd: int, job: Any, version: ModelVersion, variables: dict[str, str]) 
     try:
         pid = original("os", "posix_spawn")(
             executable,
-            [executable, *flags(), "-c", program],
+            [executable, *arguments, "-c", program],
             environment,
             file_actions=[*closing, (os.POSIX_SPAWN_DUP2, fd, _FD)],
             setsigmask=(signal.SIGINT,),  # blocked until the worker ignores it

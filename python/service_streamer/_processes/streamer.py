@@ -11,6 +11,7 @@ from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, options_of
+from .._base.system import needs_linux
 from .._base.types import (
     Affinity,
     CacheBounds,
@@ -241,6 +242,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         _placement: Placement | None = None,
         **engine: Unpack[EngineOptions],
     ) -> None:
+        needs_linux(type(self).__name__)
         unguarded.check()
         settings = options_of(
             batch_size=batch_size,
@@ -312,6 +314,7 @@ class Streamer(BaseStreamer[Item, Result, Piece]):
         Raises:
             TypeError, ValueError: an argument is invalid. The message names it and its value.
         """
+        needs_linux(cls.__name__)
         self = cls.__new__(cls)
         options = Options(
             batch_size=64,

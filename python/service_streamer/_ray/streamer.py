@@ -11,6 +11,7 @@ from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import see
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options, options_of
+from .._base.system import needs_linux
 from .._base.types import (
     CacheBounds,
     Coalesce,
@@ -183,6 +184,7 @@ class RayStreamer(BaseStreamer[Item, Result, Piece]):
         options: FilePath | None = None,
         **engine: Unpack[EngineOptions],
     ) -> None:
+        needs_linux(type(self).__name__)
         of_engine = options_of(
             batch_size=batch_size,
             max_latency=max_latency,

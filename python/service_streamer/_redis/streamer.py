@@ -9,6 +9,7 @@ from .._base.grouping import KeyFunction, WeightFunction, client_grouping
 from .._base.messages import no_such_option
 from .._base.option_names import known_options
 from .._base.options import Options
+from .._base.system import needs_linux
 from .._base.types import (
     CacheBounds,
     Coalesce,
@@ -99,6 +100,7 @@ class RedisStreamer(BaseStreamer[Item, Result, Piece]):
         secret: str | bytes | None = None,
         options: FilePath | None = None,
     ) -> None:
+        needs_linux(type(self).__name__)
         from .client.backend import RedisOptions  # redis-py is an extra
 
         if callable(redis_broker):

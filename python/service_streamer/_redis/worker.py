@@ -17,6 +17,7 @@ from .._base.errors import StreamerError
 from .._base.grouping import worker_grouping
 from .._base.option_names import REQUIRED, known_options
 from .._base.options import Options
+from .._base.system import needs_linux
 from .._base.types import Affinity, FilePath, Numa, Policy, StartMethod
 from .._models.model import AnyModel, check_model, pack
 from .._placement import devices as _devices
@@ -130,6 +131,7 @@ class RedisWorker:
         options: FilePath | None = None,
         _claim_after: float | None = None,
     ) -> None:
+        needs_linux(type(self).__name__)
         from .protocol import Signer
         from .shards import open_shards
 

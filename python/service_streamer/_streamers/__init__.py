@@ -10,6 +10,7 @@ tracing           how requests are sent with spans, and the interface of a trace
 view              a streamer as monitors see it
 map               ``streamer.map``
 timeline          ``streamer.record``
+coalescing        ``coalesce`` and ``cache``: equal items run once
 notebook          what notebooks show; `output_cache`: without keeping the streamer alive
 ================  ================================================================================
 """

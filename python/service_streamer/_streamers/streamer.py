@@ -6,8 +6,8 @@ import dataclasses
 import enum
 import functools
 import os
+import sys
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._base import options as _options
@@ -29,7 +29,7 @@ from .requests import Requests
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .._coalescing.coalescer import Coalescer
+    from .coalescing.coalescer import Coalescer
     from .timeline import Recorder
 
 
@@ -59,6 +59,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
     """True: another process of this machine has its engine"""
     _coalescer: Coalescer | None = None
     """its engine, if equal items run once"""
+    _is_finalizing = staticmethod(sys.is_finalizing)
 
     def __init__(self, options: Options, backend: Backend) -> None:
         self._options = options
@@ -161,16 +162,13 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *raised: object) -> None:
         # an exception propagates without waiting for the queued requests
         self.close(drain=exc_type is None)
 
     def __del__(self) -> None:
+        if self._is_finalizing():  # the exit hook has closed it, and modules may be empty
+            return
         backend = getattr(self, "_backend", None)  # None: the constructor raised
         if backend is not None and lifecycle.is_own(backend):
             backend.close_alone(True)
@@ -335,7 +333,7 @@ class BaseStreamer(Requests[Item, Result, Piece]):
         self._coalescer = None
         self._engine = engine
         if self._options.shares_items:
-            from .._coalescing.coalescer import Coalescer  # only needed here
+            from .coalescing.coalescer import Coalescer  # only needed here
 
             self._engine = self._coalescer = Coalescer(engine, self._options)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import Any
 
 from .._base.errors import RequestTimeout
@@ -84,12 +83,7 @@ class Stream(_Reader, Iterator[Piece]):
     def __enter__(self) -> Stream[Piece]:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._cancel()
 
     def _wait(self) -> Any:
@@ -165,12 +159,7 @@ class AsyncStream(_Reader, AsyncIterator[Piece]):
     async def __aenter__(self) -> AsyncStream[Piece]:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         self._cancel()
 
     async def _wait(self) -> Any:

@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from .._base.http import STATUSES, disconnected, pause
 from .._base.messages import describe, text_of
-from .._base.statuses import STATUSES, pause
 from ._embedder import Embedder
 from ._errors import InvalidRequest, WrongTask
 
@@ -233,12 +233,7 @@ def _are_ids(texts: list[Any]) -> bool:
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
     """Return what the work returns. If the client goes, cancel it and raise ClientDisconnect."""
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    tasks = [asyncio.ensure_future(each) for each in (work, gone())]
+    tasks = [asyncio.ensure_future(each) for each in (work, disconnected(request.receive))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():

@@ -8,7 +8,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from .. import RequestTimeout, StreamerStats, ThreadedStreamer
 from .._base.messages import short, wrong_option
 from .._base.options import count, flag, one_of
-from .._base.types import FileCollate
+from .._base.types import Collate
 from ..onnx import OnnxModel
 from ..torch import NativeModel
 from ._errors import InvalidRequest, InvalidVector, WrongTask
@@ -77,8 +76,9 @@ class Embedder:
             the last one. Outputs with one row for each text are not pooled.
         normalize: scale vectors to length 1, and scores by the logistic function to 0 to 1. None:
             with a tokenizer; without one as ``encode`` or ``predict`` returns them.
-        collate: "pad", or "stack": only texts of the same length share a batch, and there is no
-            mask. Of modules of torch.
+        collate: of a module of torch. "pad". "stack": only texts of the same length share a batch,
+            and there is no mask. "pack": texts are joined without padding, and the module takes the
+            arguments that `BatchedModel` has for it.
         device: "cpu", or a GPU such as "cuda:0", to which a module of torch is moved. None: where
             its parameters are.
         batch_size: the most texts of a batch. None: 256, or what a native model takes.
@@ -116,7 +116,7 @@ class Embedder:
         truncate: bool = True,
         pooling: Pooling = "mean",
         normalize: bool | None = None,
-        collate: FileCollate = "pad",
+        collate: Collate = "pad",
         device: str | None = None,
         batch_size: int | None = None,
         coalesce: Any = True,
@@ -125,26 +125,25 @@ class Embedder:
         **options: Any,
     ) -> None:
         one_of("pooling", pooling, get_args(Pooling))
-        one_of("collate", collate, get_args(FileCollate))
+        one_of("collate", collate, get_args(Collate))
         flag("truncate", truncate)
         if normalize is not None:
             flag("normalize", normalize)
         if max_length is not None:
             count("max_length", max_length)
-        given: dict[str, Any] = {"device": device}
-        given |= {"pooling": pooling} if pooling != "mean" else {}
-        given |= {"collate": collate} if collate != "pad" else {}
+        of_torch = {"device": device, "collate": None if collate == "pad" else collate}
         self._tokenizer: Tokenizer | None = None
         self._embeds = self._ranks = True
         self._width = 0
         self._normalize = tokenizer is not None if normalize is None else normalize
         if tokenizer is None:
-            run = self._own_way(model, max_length, truncate, given)
+            run = self._own_way(model, max_length, truncate)
+            _refuse(model, pooling=None if pooling == "mean" else pooling, **of_torch)
         else:
             self._tokenizer = Tokenizer(tokenizer, max_length, truncate, model)
             model = load(model, self._tokenizer.pad)
             if isinstance(model, OnnxModel | NativeModel):
-                _refuse({**given, "pooling": None}, "a file")
+                _refuse(model, **of_torch)
                 run = FileModel(model, pooling)
             else:
                 run = TorchModel(model, self._tokenizer, pooling, collate, device)
@@ -165,7 +164,7 @@ class Embedder:
             padded=collate == "pad",
             coalesce=coalesce,
             worker_timeout=worker_timeout,
-            **{"bucket": BUCKETS, **options},
+            **{"bucket": None if collate == "pack" else BUCKETS, **options},
         )
 
     def embed(
@@ -274,13 +273,8 @@ class Embedder:
         self.streamer.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.streamer.__exit__(exc_type, exc_value, traceback)
+    def __exit__(self, *raised: Any) -> None:
+        self.streamer.__exit__(*raised)
 
     def __repr__(self) -> str:
         where = "encode()" if self._tokenizer is None else "the threads of callers"
@@ -288,9 +282,7 @@ class Embedder:
 
     # ----------------------------------------------------------------- private
 
-    def _own_way(
-        self, model: Any, max_length: int | None, truncate: bool, given: dict[str, Any]
-    ) -> Any:
+    def _own_way(self, model: Any, max_length: int | None, truncate: bool) -> Any:
         """Return what runs a model that has a tokenizer of its own."""
         files = isinstance(model, str | os.PathLike | OnnxModel | NativeModel)
         method = next((each for each in ("encode", "predict") if hasattr(model, each)), None)
@@ -300,7 +292,6 @@ class Embedder:
                 f"{short(model)}: pass its tokenizer, too",
                 TypeError,
             )
-        _refuse(given, type(model).__name__)
         self._ranks, self._embeds = method == "predict", method == "encode"
         found = parts_of(model, max_length, truncate)
         if found is None:
@@ -329,14 +320,6 @@ class Embedder:
                 )
         return all_texts if query is None else [(query, text) for text in all_texts]
 
-    async def _aitems(self, texts: Any, query: str | None = None) -> list[Any]:
-        texts = texts if isinstance(texts, str) else list(texts)
-        parts = [texts] if isinstance(texts, str) else texts
-        size = sum(map(_length, parts)) + _length(query) * len(parts)  # a query is in each pair
-        if size < LONG:
-            return self._items(texts, query)
-        return await asyncio.to_thread(self._items, texts, query)
-
     def _run(self, texts: Any, query: str | None, timeout: float | None, **how: Any) -> Any:
         """Return the rows of texts. The timeout holds for tokenizing, too."""
         begin = time.monotonic()
@@ -346,9 +329,14 @@ class Embedder:
     async def _arun(
         self, texts: Any, query: str | None, timeout: float | None, **how: Any
     ) -> tuple[list[Any], Any]:
-        """Return the items and the rows of texts."""
+        """Return the items and the rows of texts. Long ones are tokenized in another thread."""
         begin = time.monotonic()
-        items = await self._aitems(texts, query)
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        size = sum(map(_length, texts)) + _length(query) * len(texts)  # a query is in each pair
+        if size < LONG:
+            items = self._items(texts, query)
+        else:
+            items = await asyncio.to_thread(self._items, texts, query)
         rows = await self.streamer.apredict(items, timeout=_left(timeout, begin), **how)
         return items, rows
 
@@ -438,11 +426,12 @@ def _left(timeout: float | None, begin: float) -> float | None:
     return left
 
 
-def _refuse(given: dict[str, Any], model: str) -> None:
-    """Raise ValueError for an option that has no effect. None: it was not given."""
+def _refuse(model: Any, **given: Any) -> None:
+    """Raise ValueError for an option that has no effect on a model. None: it was not given."""
     for name, value in given.items():
         if value is not None:
+            what = "a file" if isinstance(model, OnnxModel | NativeModel) else type(model).__name__
             raise wrong_option(
-                f"{name}={value!r} is for a module of torch with its tokenizer, not for {model}: "
+                f"{name}={value!r} is for a module of torch with its tokenizer, not for {what}: "
                 "leave it out"
             )

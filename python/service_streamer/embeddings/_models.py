@@ -18,6 +18,7 @@ from ._tokenizer import Item, Tokenizer
 
 _PROBES = ("One text", " Another one, which is LONGER.")
 _OF_ENCODE = {"convert_to_numpy": True, "show_progress_bar": False}
+_PACKED = ("cu_seqlens", "position_ids", "max_seqlen")
 _NEAR = 0.01  # of the largest number: a GPU computes with few digits
 
 
@@ -25,10 +26,16 @@ class FileModel:
     """Runs an ONNX file or a native model, and pools its outputs for each token.
 
     Raises:
-        ValueError: the file has other inputs than token ids, a mask and token types.
+        ValueError: the model does not pad, or the file has other inputs than token ids, a mask and
+            token types.
     """
 
     def __init__(self, model: OnnxModel | NativeModel, pooling: str) -> None:
+        if not model.pads:
+            raise wrong_option(
+                f"{model!r} does not pad, so it would run the texts of each length by themselves: "
+                "make it with collate='pad'"
+            )
         self.model = model  # a streamer loads it
         self._pooling = pooling
         is_dict = isinstance(model, OnnxModel) or model.signature.input_structure == "dict"
@@ -104,13 +111,16 @@ class TorchModel:
 
         names = None if features else _arguments(model)
         self._has_types = names is None or "types" in names
+        if names is not None and collate == "pack":
+            BatchedModel(model, collate="pack")  # refuses a model without its arguments
+            names |= dict(zip(_PACKED, _PACKED, strict=True))
+        pads: Any = {"pad_value": {"ids": tokenizer.pad}, "mask": "mask"}
         self.model = BatchedModel(
             Pooled(model, names, pooling, activation).eval(),
             device=device,
             collate=collate,
-            pad_value={"ids": tokenizer.pad},
-            mask="mask" if collate == "pad" else None,
             output="numpy",
+            **(pads if collate == "pad" else {}),
         )
 
     def __call__(self, items: Sequence[Item]) -> Any:

@@ -16,8 +16,8 @@ class Pooled(torch.nn.Module):  # type: ignore[misc]  # Any where torch is not i
 
     Args:
         model: the module or function.
-        names: of its arguments, by role: "ids", "mask", "types". None: it takes one dict with the
-            names of transformers.
+        names: of its arguments, by role: "ids", "mask", "types", and those of collate="pack". None:
+            it takes one dict with the names of transformers.
         pooling: "mean", "cls" or "last".
         activation: is called with the rows. None: nothing is.
     """
@@ -36,8 +36,13 @@ class Pooled(torch.nn.Module):  # type: ignore[misc]  # Any where torch is not i
         self._activation = activation
 
     def forward(self, **inputs: Any) -> Any:
-        """Return [batch, width], float32. The inputs are [batch, tokens] each."""
-        mask = inputs.setdefault("mask", torch.ones_like(inputs["ids"]))  # none: one length
+        """Return [texts, width], float32.
+
+        The inputs are [texts, tokens] each, or [tokens of all texts] if ``cu_seqlens`` is there.
+        """
+        bounds = inputs.get("cu_seqlens")
+        if bounds is None:
+            inputs.setdefault("mask", torch.ones_like(inputs["ids"]))  # none: one length
         if self._names is None:
             output = self.model({FEATURES[role]: each for role, each in inputs.items()})
         else:
@@ -45,10 +50,17 @@ class Pooled(torch.nn.Module):  # type: ignore[misc]  # Any where torch is not i
                 **{name: inputs[role] for role, name in self._names.items() if role in inputs}
             )
         rows = pick(output)
-        if rows.dim() > 2:
-            rows = self._pool(rows, mask)
+        if bounds is not None:
+            rows = self._pool_packed(rows, bounds) if len(rows) == len(inputs["ids"]) else rows
+        elif rows.dim() > 2:
+            rows = self._pool(rows, inputs["mask"])
         rows = rows.float()
         return rows if self._activation is None else self._activation(rows)
+
+    def _pool_packed(self, rows: Any, bounds: Any) -> Any:
+        if self._pooling == "mean":
+            return torch.segment_reduce(rows.float(), "mean", lengths=bounds.diff())
+        return rows[bounds[:-1] if self._pooling == "cls" else bounds[1:] - 1]
 
     def _pool(self, rows: Any, mask: Any) -> Any:
         if mask.shape != rows.shape[:2]:

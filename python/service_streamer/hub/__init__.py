@@ -27,7 +27,8 @@ future and its cancellation, and waits there until the model is loaded.
 - Models may share worker processes; the page of `_sharing` tells how. The supervisor thread of such
   a process tells when it died while it ran a model, which moves after the second time.
 - The code of a version is imported where it runs: by its worker processes, or in a `Namespace` of
-  this process. A loader thread makes the environment of the workers first, if there is none.
+  this process. A thread "service-streamer-install" makes the environment of the workers first, if
+  there is none. There are at most ``load_threads`` of them, and no other load waits for them.
 - A request in flight needs no lease: the engine of its streamer counts it, and closing a streamer
   answers what it has accepted. A request that comes too late was not accepted; the hub sends it
   again, to the streamer of the next load.
@@ -37,7 +38,7 @@ future and its cancellation, and waits there until the model is loaded.
 
 from __future__ import annotations
 
-from ._errors import ModelLoadError, ModelTooLarge, NoRoomForModel, UnknownModel
+from ._errors import ModelLoadError, ModelTooLarge, NoParameters, NoRoomForModel, UnknownModel
 from ._handle import ModelHandle
 from ._hub import ModelHub
 from ._spec import ModelSpec
@@ -54,6 +55,7 @@ __all__ = [
     "ModelSpec",
     "ModelStatus",
     "ModelTooLarge",
+    "NoParameters",
     "NoRoomForModel",
     "TensorSpec",
     "UnknownModel",

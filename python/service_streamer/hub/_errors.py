@@ -4,6 +4,7 @@
 
     StreamerError
     ├── UnknownModel             the hub has no such model, version or label (also a LookupError)
+    ├── NoParameters             a request has parameters, and its version takes none
     └── ModelLoadError           the model cannot be loaded (__cause__: the reason)
         ├── ModelTooLarge        it needs more memory than the whole budget
         └── NoRoomForModel       the loaded models are pinned, and leave too little room
@@ -24,6 +25,19 @@ class UnknownModel(StreamerError, LookupError):
         ...     hub.predict("sortd", [1, 2])
         Traceback (most recent call last):
         service_streamer.hub.UnknownModel: ...
+    """
+
+
+class NoParameters(StreamerError):
+    """The request has parameters, and the version that it has come to takes none.
+
+    The version for which it was meant has been replaced meanwhile, or the version is a canary.
+
+    Example:
+        >>> with ModelHub({"sorted": ModelSpec(sorted, batch_size=64)}) as hub:
+        ...     hub.predict("sorted", view_of(hub).with_parameters([1, 2], {"reverse": True}))
+        Traceback (most recent call last):
+        service_streamer.hub.NoParameters: ...
     """
 
 

@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._base import options as _options
@@ -151,12 +150,7 @@ class ModelHandle(Requests):
     def __enter__(self) -> ModelHandle:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Do nothing, as `close`."""
 
     def __repr__(self) -> str:
@@ -269,6 +263,7 @@ class ModelHandle(Requests):
     ) -> Any:
         version = alias.version
         if (streamer := version.streamer) is not None:
+            version.check(batch)
             version.used = monotonic()
             try:
                 return streamer.predict(batch, timeout=timeout, priority=priority, tenant=tenant)
@@ -290,6 +285,7 @@ class ModelHandle(Requests):
         streamer = version.streamer
         # A shared model may move. Only the lobby sends a submitted request again.
         if streamer is not None and not isinstance(streamer, SharedStreamer):
+            version.check(batch)
             version.used = monotonic()
             try:
                 return streamer.submit(batch, timeout=timeout, priority=priority, tenant=tenant)
@@ -308,6 +304,7 @@ class ModelHandle(Requests):
     ) -> Any:
         version = alias.version
         if (streamer := version.streamer) is not None:
+            version.check(batch)
             version.used = monotonic()
             try:
                 return await streamer.apredict(
@@ -331,6 +328,7 @@ class ModelHandle(Requests):
             self.wait_ready(self._options.worker_timeout)
         streamer = version.streamer
         if streamer is not None and not isinstance(streamer, SharedStreamer):
+            version.check([item])
             version.used = monotonic()
             try:
                 return streamer._begin_stream(item, priority, tenant, buffer)

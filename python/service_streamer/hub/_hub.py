@@ -6,11 +6,11 @@ import os
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._base import options as _options
 from .._base.messages import see, wrong_option
+from .._base.system import needs_linux
 from .._base.types import Affinity, Numa
 from .._engine.future import Future
 from .._pipeline.request import Piece
@@ -88,6 +88,7 @@ class ModelHub:
         numa: Numa | None = None,
         threads_per_worker: int | None = None,
     ) -> None:
+        needs_linux(type(self).__name__)
         limits = Limits(
             None if max_loaded is None else _options.count("max_loaded", max_loaded),
             _options.memory("memory_budget", memory_budget),
@@ -402,12 +403,7 @@ class ModelHub:
     def __enter__(self) -> ModelHub:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *raised: object) -> None:
         self.close(drain=exc_type is None)
 
     def __reduce__(self) -> NoReturn:

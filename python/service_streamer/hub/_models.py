@@ -8,10 +8,11 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .._models.parameters import has_parameters
 from .._statistics.stats import StreamerStats
 from .._statistics.time_summary import TimeSummary
 from ..extend import BaseStreamer, view_of
-from ._errors import ModelLoadError, NoRoomForModel
+from ._errors import ModelLoadError, NoParameters, NoRoomForModel
 from ._memory import Size
 from ._sharing.streamer import SharedStreamer
 from ._spec import ModelSpec
@@ -61,8 +62,6 @@ class Version:
         """gets the requests; None unless it is loaded and not leaving"""
         self.used = 0.0
         """monotonic time of the last request or load; 0: never"""
-        self.coming: Any = None
-        """the load that is under way: its streamer, or what makes its environment"""
         self.progress: str | None = None
         """a line about the environment that is being made"""
         self.leaving: BaseStreamer | None = None
@@ -187,6 +186,11 @@ class Version:
             return None
         then = "; its files are changing, and it is tried again when they stop"
         return f"{self.error}{then if self.changing else ''}"
+
+    def check(self, items: Any) -> None:
+        """Raise NoParameters if a request brings parameters, and the version takes none."""
+        if has_parameters(items) and not self.spec.takes_parameters:
+            raise NoParameters(f"model {self.name} takes no parameters")
 
     def let_wait(self, piece: Piece) -> None:
         """Add a request for the streamer of the next load."""

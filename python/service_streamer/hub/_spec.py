@@ -31,6 +31,10 @@ SHARED_OPTIONS = {"batch_size", "model_init_args", "model_init_kwargs", "worker_
 class Environment(Protocol):
     """The Python environment of worker processes."""
 
+    @property
+    def is_made(self) -> bool:
+        """True if it need not be made."""
+
     def prepare(
         self, begin: Callable[[Any], None], tell: Callable[[str], None]
     ) -> Callable[[], None]:

@@ -144,7 +144,13 @@ def _new_socket() -> Any:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """Return a path to the directory that is short enough for the address of a Unix socket."""
+    """Return a path to the directory that is short enough for the address of a Unix socket.
+
+    Other systems than Linux have no such path.
+    """
+    if not hasattr(os, "O_PATH"):
+        yield path
+        return
     descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}"

@@ -59,8 +59,9 @@ class Process:
             if not os.path.isdir(path):
                 raise wrong_option(f"{VARIABLE} must be the path of a directory, not {path!r}")
             self._directory = Directory(os.path.abspath(path))
-        if not self._hooked:
-            self._hooked = True
+        with self._lock:
+            hooked, self._hooked = self._hooked, True
+        if not hooked:
             os.register_at_fork(after_in_child=self._reset_after_fork)
             after_first_request(self._start)
             after_close_all(self._end)

@@ -124,6 +124,7 @@ class OnnxModel(Loadable):
             "session_options": session_options,
             "outputs": outputs,
         }
+        self.pads = collate == "pad"
         values = read_file(path)
         self.inputs: tuple[TensorInfo, ...] = values.inputs
         self._rows = fixed_batch(self._path, self.inputs)

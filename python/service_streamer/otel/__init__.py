@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import weakref
-from types import TracebackType
 from typing import Any
 
 from .. import __version__
@@ -63,12 +62,7 @@ class Instrumentation:
     def __enter__(self) -> Instrumentation:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.uninstrument()
 
 

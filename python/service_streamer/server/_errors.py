@@ -19,9 +19,9 @@ from __future__ import annotations
 import dataclasses
 
 from .._base.errors import SerializationError, StreamerError
+from .._base.http import STATUSES, pause
 from .._base.messages import describe, text_of
-from .._base.statuses import STATUSES, pause
-from ..hub import ModelLoadError, UnknownModel
+from ..hub import ModelLoadError, NoParameters, UnknownModel
 
 STREAMS = "the model streams its outputs: ask /v1/models/NAME:stream, or ModelStreamInfer of gRPC"
 
@@ -102,6 +102,7 @@ _CODES = {
 _TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (InvalidInput, 400, "INVALID_ARGUMENT"),
     (WrongForm, 400, "INVALID_ARGUMENT"),
+    (NoParameters, 400, "INVALID_ARGUMENT"),
     (NotAuthenticated, 401, "UNAUTHENTICATED"),
     (NotAllowed, 403, "PERMISSION_DENIED"),
     (UnknownModel, 404, "NOT_FOUND"),

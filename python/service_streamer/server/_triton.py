@@ -17,8 +17,6 @@ from ._requests import NAME
 if TYPE_CHECKING:
     from .._base.options import Options
 
-_UNMEASURED = {"count": 0, "ns": 0}
-
 
 def statistics_of(version: VersionView) -> dict[str, Any] | None:
     """Return what the streamer of a version has counted since its load.
@@ -42,21 +40,14 @@ def statistics_of(version: VersionView) -> dict[str, Any] | None:
         "execution_count": stats.batches,
         "inference_stats": {
             "success": _total(stats.latency),
-            "fail": {"count": failed, "ns": 0},
+            "fail": _count(failed),
             "queue": _total(stats.queue_time),
-            "compute_input": _UNMEASURED,
-            "compute_infer": _total(stats.service_time),
-            "compute_output": _UNMEASURED,
-            "cache_hit": _UNMEASURED,
-            "cache_miss": _UNMEASURED,
+            **_compute(_total(stats.service_time)),
+            "cache_hit": _count(0),
+            "cache_miss": _count(0),
         },
         "batch_stats": [
-            {
-                "batch_size": size,
-                "compute_input": _UNMEASURED,
-                "compute_infer": {"count": count, "ns": 0},
-                "compute_output": _UNMEASURED,
-            }
+            {"batch_size": size, **_compute(_count(count))}
             for size, count in sorted(stats.batch_sizes.items())
         ],
     }
@@ -85,6 +76,16 @@ def configuration_of(
         "output": _tensors(outputs),
         "dynamic_batching": batching,
     }
+
+
+def _compute(infer: Mapping[str, int]) -> dict[str, Mapping[str, int]]:
+    """Return the times of batches. ``perf_analyzer`` ends if the counts of the three differ."""
+    copies = _count(infer["count"])
+    return {"compute_input": copies, "compute_infer": infer, "compute_output": copies}
+
+
+def _count(count: int) -> Mapping[str, int]:
+    return {"count": count, "ns": 0}
 
 
 def _total(times: Any) -> Mapping[str, int]:

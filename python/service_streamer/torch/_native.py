@@ -138,6 +138,7 @@ class NativeModel(NativeSource):
             read_sidecar(path) if signature is None else Signature.from_dict(signature, "signature")
         )
         self.generated = {mask, lengths}
+        self.pads = collate == "pad"
         device_type = device_names[0].partition(":")[0]
         self.intra_op_threads = intra_op_threads if device_type == "cpu" else None
         self._check_device(device_type, script)

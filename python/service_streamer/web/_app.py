@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from .._base.http import disconnected
 from ._broadcaster import RETRY, STALL, EventReader, Full
 from ._control import MOST_BYTES, Refused
 from ._site import EVENTS_HEADERS, TEXT, Answer, Site
@@ -110,7 +111,7 @@ class _Routes:
 
         async def notice_disconnect() -> None:
             try:
-                await _disconnected(request.receive)
+                await disconnected(request.receive)
             finally:  # the server may cancel the request
                 gone.set()
 
@@ -160,7 +161,7 @@ class EventStream(Response):  # type: ignore[misc]  # Any where starlette is not
         self, reader: EventReader, changed: asyncio.Event, receive: Receive, send: Send
     ) -> None:
         async def leave_on_disconnect() -> None:
-            await _disconnected(receive)
+            await disconnected(receive)
             group.cancel_scope.cancel()
 
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
@@ -185,11 +186,6 @@ async def _send_frames(reader: EventReader, changed: asyncio.Event, send: Send) 
         with anyio.move_on_after(left):
             await changed.wait()
     await put(b"", more=False)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _body(request: Request) -> bytes:

@@ -107,7 +107,7 @@ class Round {
     std::deque<CallPtr> kept;
     for (int i = 0; i < kCallsOfEach; ++i) {
       CallPtr call = any_call(random);
-      Admission admission = submit(engine_, call);
+      Admission admission = submit(engine_, call, random.uniform() < 0.2);
       for (; admission == Admission::kFull; admission = submit(engine_, call)) {
         ++rejected_;
         EXPECT_GE(engine_.retry_after(*call), 0.0);

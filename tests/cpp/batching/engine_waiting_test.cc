@@ -175,9 +175,7 @@ TEST(EngineWaiting, ARequestThatAnotherEngineAcceptedIsNotRefused) {
   const CallPtr large = submitted(engine, 8);
   EXPECT_EQ(submit(engine, make_call(1)), Engine::Admission::kFull);
   const CallPtr accepted = make_call(1);
-  accepted->accepted = true;
-  accepted->kept = accepted;
-  EXPECT_EQ(engine.submit_accepted(*accepted), Engine::Admission::kWaiting);
+  EXPECT_EQ(submit(engine, accepted, true), Engine::Admission::kWaiting);
   serve_all(engine);
   EXPECT_TRUE(accepted->answered());
 }

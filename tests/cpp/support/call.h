@@ -92,10 +92,10 @@ inline CallPtr make_call(std::uint32_t items, const Terms& terms = {}) {
   return call;
 }
 
-inline Engine::Admission submit(Engine& engine, const CallPtr& call) {
+inline Engine::Admission submit(Engine& engine, const CallPtr& call, bool admitted = false) {
   call->accepted = true;  // from here on a worker may end it
   call->kept = call;
-  const Engine::Admission admission = engine.submit(*call);
+  const Engine::Admission admission = admitted ? engine.submit_accepted(*call) : engine.submit(*call);
   if (admission != Engine::Admission::kQueued && admission != Engine::Admission::kWaiting) {
     call->accepted = false;
     call->kept.reset();

@@ -50,10 +50,10 @@ bool come_to_rest(const Count& wakes, const Asleep& asleep, Duration time) {
   });
 }
 
-// A waiter for the calling thread.
+// A waiter for the calling thread. A wake-up that its last use left unread is consumed: it would end the first sleep.
 class Sleeping {
  public:
-  Sleeping() : waiter_(WaiterPool::acquire()) {}
+  Sleeping() : waiter_(WaiterPool::acquire()) { waiter_.parker.park(TimePoint{}); }
   ~Sleeping() { WaiterPool::release(waiter_); }
   Sleeping(const Sleeping&) = delete;
   Sleeping& operator=(const Sleeping&) = delete;

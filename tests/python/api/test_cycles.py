@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 from descriptors import open_descriptors
+from free_threading import freed_at_once
 from hub_models import Folder, Where
 from step_models import Countdown, down
 from thread_models import double
@@ -196,6 +197,7 @@ FAILING = {
 }
 
 
+@freed_at_once
 @pytest.mark.parametrize("kind", FAILING)
 def test_a_request_that_failed_is_freed_at_once(kind):
     """The traceback of its exception refers to frames, which must not refer to the exception."""
@@ -237,14 +239,21 @@ def test_many_closed_streamers_keep_no_descriptor_engine_or_model():
         eventually(lambda: not any(part() for part in alive))
 
 
+class Model:
+    def __call__(self, batch):
+        return double(batch)
+
+
 def test_500_closed_streamers_of_threads_keep_nothing():
     with without_collections():
         before, alive = open_descriptors(), []
         for _ in range(500):
-            with ThreadedStreamer(double, 8) as streamer:
+            model = Model()
+            with ThreadedStreamer(model, 8) as streamer:
                 assert streamer.predict([1], timeout=LONG) == [2]
-                alive.append(weakref.ref(streamer._backend))
-            del streamer
+                assert streamer.submit([1], timeout=LONG).result() == [2]  # starts the timer
+                alive += map(weakref.ref, (streamer._backend, model))
+            del streamer, model
         assert open_descriptors() == before
         eventually(lambda: not any(part() for part in alive))
 

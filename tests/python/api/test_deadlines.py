@@ -111,19 +111,6 @@ def test_the_wait_for_room_counts(held):
 
 
 @pytest.mark.not_redis
-def test_a_deadline_in_the_middle_of_a_large_request_ends_it_all(streamers, gate):
-    streamer = streamers(gate, batch_size=2)
-    streamer.wait_ready(LONG)
-    futures = []
-    while not gate.batches:  # on a busy machine a request may expire before it runs
-        futures.append(streamer.submit(list(range(10)), timeout=SOON * 2 ** len(futures)))
-        assert isinstance(futures[-1].exception(LONG), RequestTimeout)
-    gate.open()
-    assert streamer.predict(["next"]) == ["nextnext"]
-    assert gate.batches == [[0, 1], ["next"]]
-
-
-@pytest.mark.not_redis
 def test_a_message_says_1_item_and_a_time_with_its_unit(held):
     streamer = held(batch_size=1, max_queue=1, overflow="reject")
     waits = streamer.submit([1])

@@ -51,8 +51,10 @@ def test_the_exception_arrives_as_itself_with_the_worker_traceback_as_cause(stre
     error = info.value
     assert (type(error), error.args, error.detail) == (OSError, (7, "odd"), "odd")
     assert isinstance(error.__cause__, WorkerTraceback)
-    assert "in deep_inside" in str(error.__cause__)
-    assert "in deep_inside" in "".join(traceback.format_exception(error))
+    line = deep_inside.__code__.co_firstlineno + 3
+    where = f'File "{__file__}", line {line}, in deep_inside\n    raise error\n'
+    assert where in str(error.__cause__)
+    assert where in "".join(traceback.format_exception(error))
 
 
 def test_the_traceback_has_the_cause_that_the_model_gave(streamers):

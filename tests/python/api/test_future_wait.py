@@ -35,16 +35,6 @@ def test_wait_for_the_first_and_for_the_first_exception(held, gate):
     assert isinstance(futures[1].exception(), TypeError)  # 2 * None
 
 
-def test_as_completed_yields_each_future_once(held, gate):
-    streamer = held(batch_size=1)
-    futures = [streamer.submit([i]) for i in range(20)]
-    iterator = concurrent.futures.as_completed(futures, timeout=LONG)
-    gate.open()
-    found = list(iterator)
-    assert len(found) == 20
-    assert set(found) == set(futures)
-
-
 def test_wait_and_as_completed_do_not_miss_an_end_under_load(streamers, threads):
     """The end of a request races with the installation of the waiters."""
     streamer = streamers(batch_size=4)

@@ -3,13 +3,7 @@
 Up to Python 3.11 any allocation may start it; later versions put it off until the call is over.
 """
 
-import gc
-import weakref
-
 import pytest
-from waits import LONG, eventually
-
-from service_streamer import ThreadedStreamer
 
 pytestmark = pytest.mark.every_python
 
@@ -100,26 +94,3 @@ def test_callbacks_added_while_the_request_ends_are_called(child, what):
             attempt(threshold)
         """
     )
-
-
-class Model:
-    def __call__(self, batch):
-        return batch
-
-
-@pytest.mark.parametrize("timer", [False, True])
-def test_a_closed_streamer_lets_its_model_go_without_a_collection(timer):
-    model = Model()
-    gone = weakref.ref(model)
-    gc.collect()
-    gc.disable()
-    try:
-        streamer = ThreadedStreamer(model, 4)
-        assert streamer.predict([1]) == [1]
-        if timer:
-            assert streamer.submit([1], timeout=LONG).result() == [1]
-        streamer.close()
-        del streamer, model
-        eventually(lambda: gone() is None)
-    finally:
-        gc.enable()

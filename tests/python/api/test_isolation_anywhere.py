@@ -31,6 +31,7 @@ class Exits:
         return exit_with, (self.kind,)
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("budget", [0, 8])
 @pytest.mark.parametrize("k", [1, 5, 16])
 def test_only_the_guilty_fail_each_with_its_own_exception(streamers, k, budget):

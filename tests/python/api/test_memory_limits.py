@@ -94,55 +94,6 @@ def test_the_limit_is_in_the_statistics_and_in_the_report(streamers, journal):
     assert "The memory is the limit: " in report
 
 
-@pytest.mark.not_redis
-def test_the_limit_is_a_weight_where_there_is_one(streamers, journal):
-    def predict(batch):
-        journal.append(sum(batch))
-        if sum(batch) > 1000:
-            raise MemoryError
-        return batch
-
-    streamer = streamers(predict, 64, weight=float, max_weight=3000)
-    items = [10 + 37 * i % 91 for i in range(2000)]  # 10 to 100
-    assert streamer.predict(items) == items
-    runs = journal.all()
-    assert sum(run > 1000 for run in runs) <= 6
-    (limit,) = streamer.stats().memory_limits.values()
-    assert 900 < limit <= 1040
-    assert f"learned limit (weight): {limit:,.6g}" in streamer.explain()
-
-
-def test_an_item_that_is_too_large_alone_teaches_nothing(streamers, journal):
-    def predict(batch):
-        journal.append(len(batch))
-        if -1 in batch:
-            raise MemoryError("this one")
-        return batch
-
-    streamer = streamers(predict, 16)
-    for _ in range(3):
-        futures = [streamer.submit([i]) for i in [*range(7), -1, *range(7)]]
-        errors = [type(future.exception(LONG)) for future in futures]
-        assert errors == [*7 * [type(None)], MemoryError, *7 * [type(None)]]
-    assert streamer.predict(list(range(16))) == list(range(16))
-    assert journal.all()[-1] == 16
-
-
-@pytest.mark.not_redis
-def test_an_item_that_is_heavier_than_the_limit_runs_alone(streamers):
-    def predict(batch):
-        if sum(batch) > 100 and (len(batch) > 1 or batch == [500]):
-            raise MemoryError(f"{sum(batch)} units")
-        return batch
-
-    streamer = streamers(predict, 16, weight=float, max_weight=1000)
-    assert streamer.predict([20] * 60) == [20] * 60
-    futures = [streamer.submit([weight]) for weight in (20, 400, 500, 20)]
-    assert [futures[place].result(LONG) for place in (0, 1, 3)] == [[20], [400], [20]]
-    with pytest.raises(MemoryError, match="500 units"):
-        futures[2].result(LONG)
-
-
 def test_the_log_has_one_line_for_a_model(caplog):
     def predict_of_the_log(batch):
         if len(batch) > 2:
@@ -197,17 +148,6 @@ def test_a_queue_that_is_too_heavy_rejects_with_an_estimate(held, gate):
     assert [future.result(LONG) for future in queued] == 3 * [[200]]
     assert streamer.predict([1]) == [2]
     assert streamer.stats().queued_weight == 0
-
-
-@pytest.mark.not_redis
-def test_a_request_waits_until_the_queue_is_light_enough(held, gate, threads):
-    streamer = held(batch_size=8, weight=weight_of, max_queue_weight=300)
-    for weight in (500, 20, 20):  # an empty queue takes any
-        threads.run(streamer.predict, [weight])
-        eventually(lambda: streamer.stats().queued_requests == 1)
-    eventually(lambda: streamer.stats().waiting_requests == 2)
-    gate.open()
-    assert sorted(threads.join()) == [[40], [40], [1000]]
 
 
 @pytest.mark.parametrize(

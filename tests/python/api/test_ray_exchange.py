@@ -243,7 +243,7 @@ def test_what_a_client_has_changed_is_also_changed_in_a_new_owner(local_owners):
     handle.restart()
     eventually(lambda: handle.owner.engine.stats()["batch_size"] == 7)
     assert handle.owner.engine.stats()["max_latency"] == 0.5
-    assert handle.echo.limits == (2, 3)
+    eventually(lambda: handle.echo.limits == (2, 3))
     ray.get(handle.configure.remote({"batch_size": 5}))  # of another client
     handle.leave.remote(handle.client._exchange.client)
     assert submit(1).result(LONG) == [1]

@@ -57,26 +57,6 @@ def test_queued_requests_that_cannot_be_in_time_raise_queue_full(streamers):
 
 
 @pytest.mark.not_redis
-def test_requests_are_refused_while_a_batch_takes_too_long(streamers, gate):
-    streamer = streamers(gate, batch_size=1, slo=SLO)
-    running = streamer.submit([1])
-    gate.wait_entered()
-    queued = streamer.submit([2])
-    eventually(lambda: refused(streamer))
-    error = refused(streamer)
-    assert "slo" in str(error)
-    assert error.retry_after > 0
-    with pytest.raises(QueueFull):  # the refusal has ended it
-        queued.result(SLO)
-    assert not running.done()
-    gate.open()
-    assert running.result() == [2]
-    stats = streamer.stats()
-    assert stats.rejected >= 3
-    assert (stats.slo, stats.batch_limit) == (SLO, 1)
-
-
-@pytest.mark.not_redis
 def test_a_hung_model_does_not_keep_queued_requests(streamers, gate):
     streamer = streamers(gate, batch_size=1, slo=SLO)
     running = streamer.submit([1])

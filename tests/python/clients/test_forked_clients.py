@@ -1,18 +1,12 @@
-"""Forked children of a Streamer's process, and processes that are killed."""
+"""Forked children of a Streamer's process."""
 
 import pytest
 from process_models import is_alive
 from scripts import PRELUDE
-from waits import LONG, eventually
-
-from service_streamer import (
-    WorkerLost,
-)
+from waits import eventually
 
 pytest_plugins = ["peers"]
 pytestmark = pytest.mark.slow
-
-# ------------------------------------------------------------------------- forked
 
 
 def test_forked_children_share_the_workers(process_streamers, child):
@@ -159,76 +153,3 @@ print(os.waitpid(pid, 0)[1])
 """
     )
     assert done.stdout == "closed closed closed 0\n"
-
-
-# ------------------------------------------------------------------------- deaths
-
-
-def test_a_client_killed_in_the_middle_frees_its_place(process_streamers, peers, process_gate):
-    streamer = process_streamers(process_gate, batch_size=1)
-    peer = peers(
-        f"""
-        client = Streamer.connect({streamer.address!r})
-        futures = [client.submit([i]) for i in range(4)]
-        print("asked", flush=True)
-        signal.pause()
-        """
-    )
-    assert peer.line() == "asked"
-    process_gate.wait_entered()
-    eventually(lambda: streamer.stats().queued_requests == 3)
-    peer.kill()
-    eventually(lambda: streamer.stats().queued_requests == 0)
-    process_gate.open()
-    assert streamer.predict(["next"], timeout=LONG) == ["nextnext"]
-    assert process_gate.batches == [[0], ["next"]]
-
-
-OWNER = """
-gate = ProcessGate({folder!r})
-gate.open() if {opened} else None
-streamer = Streamer(gate, 1, mp_start_method="fork", address={address!r})
-streamer.wait_ready()
-print(streamer.stats().worker_processes[0].pid, flush=True)
-signal.pause()
-"""
-
-
-@pytest.fixture
-def owner(peers, tmp_path):
-    """Runs a Streamer in another process; gives the process and the pid of its worker."""
-    count = 0
-
-    def make(address, opened=True):
-        nonlocal count
-        count += 1
-        folder = tmp_path / f"owner{count}"
-        folder.mkdir()
-        peer = peers(OWNER.format(folder=str(folder), address=address, opened=opened))
-        return peer, int(peer.line())
-
-    return make
-
-
-def test_an_owner_killed_with_clients_waiting_is_an_error_at_once(owner, clients, address):
-    peer, worker = owner(address, opened=False)
-    client = clients(address, worker_timeout=LONG)
-    futures = [client.submit([i]) for i in range(3)]
-    # Those that the owner does not have yet would wait for the next one.
-    eventually(lambda: (client.stats().running_batches, client.stats().queued_requests) == (1, 2))
-    peer.kill()
-    for future in futures:
-        assert isinstance(future.exception(LONG), WorkerLost)
-    eventually(lambda: not is_alive(worker))
-
-
-def test_a_client_survives_the_restart_of_its_owner(owner, clients, address):
-    first, _ = owner(address)
-    client = clients(address, worker_timeout=LONG)
-    assert client.predict([1]) == [2]
-    first.kill()
-    first.wait()
-    future = client.submit([2])
-    owner(address)
-    assert isinstance(future.exception(LONG), WorkerLost | None)
-    assert client.predict([3], timeout=LONG) == [6]  # the client has noticed by now

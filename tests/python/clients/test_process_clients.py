@@ -4,13 +4,11 @@ import dataclasses
 
 import pytest
 from process_models import double
-from waits import LONG, eventually
+from waits import LONG
 
 from service_streamer import (
-    QueueFull,
     RequestTimeout,
     StreamerClosed,
-    WorkerInitError,
 )
 
 pytest_plugins = ["peers"]
@@ -65,14 +63,6 @@ def test_a_client_gets_the_statistics_of_the_owner(process_streamers, clients):
     assert 0 < streamer.stats().uptime < client.stats().uptime
 
 
-def test_a_client_changes_no_setting_but_what_it_is_given(process_streamers, clients):
-    streamer = process_streamers(double, batch_size=7, policy="window")
-    client = clients(streamer.address)
-    client.configure(max_latency=0.01)
-    stats = streamer.stats()
-    assert (stats.policy, stats.batch_size, stats.max_latency) == ("window", 7, 0.01)
-
-
 def test_what_belongs_to_the_owner_a_client_refuses(process_streamers, clients):
     client = clients(process_streamers(double).address)
     for call in (lambda: client.resize(2), client.restart):
@@ -90,44 +80,6 @@ def test_closing_a_client_closes_nothing_else(process_streamers, clients):
     assert second.predict([1]) == streamer.predict([1]) == [2]
 
 
-def test_batches_mix_the_requests_of_all_processes(process_streamers, clients, process_gate):
-    streamer = process_streamers(process_gate, batch_size=4)
-    first = streamer.submit(["first"])
-    process_gate.wait_entered()
-    others = [clients(streamer.address) for _ in range(3)]
-    futures = [each.submit([i]) for i, each in enumerate([streamer, *others])]
-    eventually(lambda: streamer.stats().queued_requests == 4)
-    process_gate.open()
-    assert first.result(LONG) == ["firstfirst"]
-    assert [future.result(LONG) for future in futures] == [[0], [2], [4], [6]]
-    assert streamer.stats().batch_sizes == {1: 1, 4: 1}
-
-
-def test_errors_reach_the_client(process_streamers, clients):
-    streamer = process_streamers(double, warmup=[None])  # 2 * None: it cannot be loaded
-    client = clients(streamer.address, worker_timeout=LONG)
-    with pytest.raises(WorkerInitError, match="NoneType"):
-        client.predict([1])
-    with pytest.raises(WorkerInitError, match="NoneType"):
-        client.wait_ready(LONG)
-
-
-def test_requests_of_a_client_can_be_cancelled_and_expire(process_streamers, clients, process_gate):
-    streamer = process_streamers(process_gate, batch_size=1)
-    client = clients(streamer.address)
-    running = client.submit([1])
-    process_gate.wait_entered()
-    cancelled, late = client.submit([2]), client.submit([3], timeout=0.05)
-    eventually(lambda: streamer.stats().queued_requests >= 1 and running.running())
-    assert cancelled.cancel()
-    assert not running.cancel()
-    with pytest.raises(RequestTimeout):
-        late.result(LONG)
-    process_gate.open()
-    assert running.result(LONG) == [2]
-    assert process_gate.batches == [[1]]
-
-
 def test_a_client_waits_for_an_owner_that_comes_later(process_streamers, clients, address):
     client = clients(address)
     future = client.submit([1])
@@ -142,29 +94,3 @@ def test_an_owner_of_an_address_keeps_it(process_streamers, address):
     with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
         process_streamers(double, address=address)
     assert streamer.predict([1]) == [2]
-
-
-def test_what_the_owner_has_no_room_for_waits_at_its_client(
-    process_streamers, clients, process_gate
-):
-    def predict(batch):
-        return process_gate([len(item) for item in batch])
-
-    streamer = process_streamers(predict, batch_size=1, max_queue=2)
-    client = clients(streamer.address, max_queue=4, overflow="reject")
-    futures = [client.submit(["first"])]
-    process_gate.wait_entered()
-
-    def full():
-        try:
-            futures.append(client.submit([30_000 * "x"]))
-        except QueueFull:
-            return True
-        return False
-
-    # Until it has come to rest: the client may be full because its requests are still on their way.
-    eventually(lambda: full() and streamer.stats().submitted < len(futures))
-    assert streamer.stats().queued_items <= 2
-    assert len(futures) < 100  # those not submitted: in the client, and in the socket
-    process_gate.open()
-    assert [future.result(LONG) for future in futures[1:]] == [[60_000]] * (len(futures) - 1)

@@ -24,9 +24,9 @@ from service_streamer import (
     ThreadedStreamer,
     WorkerLost,
 )
-from service_streamer._coalescing.answers import Answers, size_of
-from service_streamer._coalescing.coalescer import _Part, _Request
-from service_streamer._coalescing.keys import DIRECT, key_of
+from service_streamer._streamers.coalescing.answers import Answers, size_of
+from service_streamer._streamers.coalescing.coalescer import _Part, _Request
+from service_streamer._streamers.coalescing.keys import DIRECT, key_of
 from service_streamer.extend import view_of
 
 
@@ -46,7 +46,7 @@ def forms(streamer, items):
 
 def live(streamer):
     """The number of items that others may join."""
-    return sum(len(stripe.live) for stripe in streamer._coalescer._stripes)
+    return len(streamer._coalescer._live)
 
 
 @pytest.mark.parametrize("options", [{"coalesce": True}, {"cache": Cache(max_items=50)}])
@@ -101,6 +101,19 @@ def test_each_caller_has_its_own_deadline_and_cancel(held):
     assert not kept.done()
     gate.open()
     assert kept.result(LONG) == ["x"]
+
+
+def test_an_item_outlives_the_caller_that_sent_it(held):
+    streamer, gate = held
+    threads = Threads()
+    threads.run(streamer.predict, ["x"], timeout=0.5)
+    eventually(lambda: live(streamer) == 2)
+    kept = streamer.submit(["x"])
+    assert isinstance(threads.join()[0], RequestTimeout)
+    assert not kept.done()
+    gate.open()
+    assert kept.result(LONG) == ["x"]
+    assert streamer.stats().coalesced == 1
 
 
 def test_an_item_is_dropped_with_its_last_caller(held):

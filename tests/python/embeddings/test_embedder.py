@@ -24,6 +24,7 @@ from service_streamer.embeddings import (
     WrongTask,
 )
 from service_streamer.embeddings._tokenizer import Tokenizer
+from service_streamer.onnx import OnnxModel
 
 
 @pytest.fixture
@@ -272,7 +273,7 @@ def test_a_model_for_the_other_task_is_refused(embedders):
         ("model.onnx", {}, TypeError, "'model.onnx': pass its tokenizer, too"),
         (Encodes(), {"tokenizer": 3}, TypeError, "tokenizer must be one of transformers"),
         (Encodes(), {"pooling": "max"}, ValueError, "pooling must be one of 'mean', 'cls', 'last'"),
-        (Encodes(), {"collate": "pack"}, ValueError, "collate must be one of 'stack', 'pad'"),
+        (Encodes(), {"collate": "no"}, ValueError, "collate must be one of 'stack', 'pad', 'pack'"),
         (Encodes(), {"max_tokens": 0}, ValueError, "max_tokens must be an int of at least 1"),
         (Encodes(), {"max_length": 0}, ValueError, "max_length must be an int of at least 1"),
         (Encodes(), {"max_length": 8}, ValueError, "Encodes tokenizes itself, so that max_length"),
@@ -456,8 +457,9 @@ def test_a_file_pads_with_the_id_of_the_tokenizer(tmp_path):
         Embedder(path, bare, device="cpu")
 
 
-def test_a_long_query_is_cut_before_it_is_paired():
-    """Tokenizers make each combination of the parts of both, which cut the pair in the end."""
+@pytest.fixture
+def given():
+    """A tokenizer of tokenizers, which knows three words."""
     tokenizers = pytest.importorskip("tokenizers")
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -470,6 +472,11 @@ def test_a_long_query_is_cut_before_it_is_paired():
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
     )  # fmt: skip
+    return given
+
+
+def test_a_long_query_is_cut_before_it_is_paired(given):
+    """Tokenizers make each combination of the parts of both, which cut the pair in the end."""
     query = "one two " * 500
     own = Tokenizer(given, 9, True)
     assert own._cut(query).split() == ["one", "two"] * 7
@@ -502,23 +509,13 @@ def test_a_file_with_other_inputs_is_refused(tmp_path):
     path = save(tmp_path / "sum.onnx", [node("Add", "left right", "sum")], values[:2], values[2:])
     with pytest.raises(ValueError, match="has the inputs left, right: an encoder has token ids"):
         Embedder(path, bare)
+    with pytest.raises(ValueError, match=r"does not pad, .*: make it with collate='pad'"):
+        Embedder(OnnxModel(path), bare)
 
 
-def test_a_tokenizer_of_tokenizers_is_copied(embedders, encoder):
+def test_a_tokenizer_of_tokenizers_is_copied(embedders, encoder, given):
     """Its own padding and truncation do not count, and others may go on to change them."""
-    tokenizers = pytest.importorskip("tokenizers")
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import TemplateProcessing
-
     path, vectors_of = encoder
-    names = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "one", "two", "three"]
-    given = tokenizers.Tokenizer(WordLevel({name: n for n, name in enumerate(names)}, "[UNK]"))
-    given.pre_tokenizer = Whitespace()
-    given.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
-    )  # fmt: skip
     given.enable_padding(length=32)
     given.enable_truncation(4)
     embedder = embedders(path, given)

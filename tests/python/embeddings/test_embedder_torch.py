@@ -43,6 +43,19 @@ def kinds(torch):
             scores = scores.masked_fill(attention_mask[:, None] == 0, -1e9)
             return {"other": input_ids, "last_hidden_state": scores.softmax(-1) @ tokens}
 
+    class Packed(nn.Module):
+        """The same in packed batches."""
+
+        def __init__(self):
+            super().__init__()
+            self.encoder = Encoder()
+
+        def forward(self, input_ids, cu_seqlens, position_ids, max_seqlen):
+            texts = input_ids.split(cu_seqlens.diff().tolist())
+            assert max(map(len, texts)) == max_seqlen
+            found = [self.encoder(each[None], torch.ones_like(each)[None]) for each in texts]
+            return torch.cat([each["last_hidden_state"][0] for each in found])
+
     class Ranker(nn.Module):
         def __init__(self, wide=1):
             super().__init__()
@@ -67,7 +80,7 @@ def kinds(torch):
             is_token = (ids != 0)[:, :, None]
             return ((self.table(ids) * is_token).sum(1) / is_token.sum(1)).to(torch.bfloat16)
 
-    return {each.__name__: each for each in (Encoder, Ranker, Typed, Plain)}
+    return {each.__name__: each for each in (Encoder, Packed, Ranker, Typed, Plain)}
 
 
 @pytest.fixture
@@ -105,12 +118,12 @@ def means(alone, module, texts):
 
 
 @pytest.mark.parametrize("pooling", POOLED)
-@pytest.mark.parametrize("collate", ["pad", "stack"])
+@pytest.mark.parametrize("collate", ["pad", "stack", "pack"])
 def test_a_module_makes_the_vectors_of_each_text_alone(seeded, alone, pooling, collate):
     module = seeded("Encoder").train()
     hidden = [alone(module, each)["last_hidden_state"][0].numpy() for each in TEXTS]
     expected = [scaled(POOLED[pooling](each)) for each in hidden]
-    module.train()
+    module = seeded("Packed" if collate == "pack" else "Encoder").train()
     with Embedder(module, Words(), pooling=pooling, collate=collate) as embedder:
         np.testing.assert_allclose(embedder.embed(TEXTS), expected, atol=1e-5)
 
@@ -121,6 +134,8 @@ def test_a_module_is_moved_where_it_runs(seeded):
         assert embedder.embed(TEXTS).shape == (4, 4)
     with pytest.raises(ValueError, match="device must be"):
         Embedder(module, Words(), device="no")
+    with pytest.raises(TypeError, match="Plain has no 'cu_seqlens'"):
+        Embedder(module, Words(), collate="pack")
 
 
 def test_a_module_that_knows_padding_by_its_id(seeded, torch):

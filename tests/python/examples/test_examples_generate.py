@@ -54,35 +54,6 @@ def test_company_does_not_change_a_text():
     assert [len(text) for text in texts] == [order.length for order in ORDERS]
 
 
-def test_a_paused_text_stays_as_it_is():
-    generator = verse.make_generator(2)
-    paused, other = generator.admit([Order("Jack and", 30, seed=5), Order("Jill", 99)])
-    characters = []
-    for step in range(60):
-        states = [paused, other] if step % 2 else [other]
-        for state, (character, _) in zip(states, generator.step(states), strict=True):
-            if state is paused:
-                characters.append(character)
-    assert "".join(characters) == alone(Order("Jack and", 30, seed=5))
-
-
-def scores_of(network, ids, read):
-    """The scores of all characters after the first ones, which are read together."""
-    slots = numpy.array([1, 0])
-    if read:
-        network.read(slots, ids[:, :read], numpy.full(2, read))
-    places = range(read, ids.shape[1])
-    return [network.step(slots, numpy.full(2, place), ids[:, place]) for place in places]
-
-
-@pytest.mark.parametrize("read", [1, 30, 100])
-def test_characters_that_are_read_together_have_the_same_scores(read):
-    ids = numpy.random.default_rng(1).integers(0, 60, (2, 110))
-    expected = scores_of(verse.Network(2), ids, 0)[read:]
-    scores = scores_of(verse.Network(2), ids, read)
-    numpy.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-3)
-
-
 def test_slots_are_used_again():
     generator = verse.make_generator(2)
     with ThreadedStreamer(generator, batch_size=2) as streamer:

@@ -73,20 +73,6 @@ def test_near_sentences_are_nearer_than_far_ones(service, torch):
         assert nearness[place, twin] > nearness[place, others].max()
 
 
-def test_all_ways_to_run_the_model_answer_the_same(files, torch):
-    from encoder import Tokenizer, load_encoder, pad
-    from service import load_model
-
-    ids = pad([Tokenizer()(sentence) for sentence in SENTENCES])
-    with torch.no_grad():
-        expected = load_encoder()(ids)
-        for path in files.values():
-            for rows in (ids, ids[:1], ids[3:5, :9].contiguous()):
-                received = load_model(path)(rows)
-                wanted = expected if rows is ids else load_encoder()(rows)
-                torch.testing.assert_close(received, wanted, rtol=1e-5, atol=1e-5)
-
-
 def test_company_does_not_change_an_answer(service, torch):
     """A short sentence, filled up in a batch with long ones, means what it means alone."""
     together = service.embed([*SENTENCES, "Yes.", "word " * 300])

@@ -70,68 +70,42 @@ def test_a_batch_gives_what_its_sentences_give_one_by_one(model):
     assert model.predict(SENTENCES[::-1]) == alone[::-1]
 
 
-def test_every_gap_of_a_sentence_is_filled(model):
-    assert model.predict(["twinkle, [MASK], [MASK] star,"]) == ["twinkle little"]
-
-
-def test_case_and_a_typographic_apostrophe_do_not_matter(model):
-    tokens = example.tokenize("The King\N{RIGHT SINGLE QUOTATION MARK}s [MASK]!")
-    assert tokens == ["the", "king's", "[MASK]", "!"]
-    assert model.predict(["HAPPY BIRTHDAY TO [mask]."]) == ["you"]
-
-
-def test_an_answer_is_a_word_even_where_every_word_is_unknown(model):
-    (answer,) = model.predict(["xqz vbn [MASK] wrt plk"])
-    assert answer in model.words[3:]
-
-
-def test_an_empty_batch_is_answered(model):
-    assert model.predict([]) == []
-
-
 @pytest.mark.parametrize(("form", "message"), BAD_FORMS[1:])
 def test_the_model_says_what_is_wrong_with_a_sentence(model, form, message):
     with pytest.raises(example.BadSentence, match=re.escape(message)):
         model.predict(form["s"])
 
 
-def test_the_managed_model_answers_like_the_model():
-    managed = example.ManagedBertModel()
-    managed.init_model()
-    assert managed.predict(list(TUTORIAL)) == list(TUTORIAL.values())
-
-
 # The web applications
 
 
+def by_flask(route, form):
+    response = flask_app.app.test_client().post(route, data=form)
+    return response.status_code, response.get_json()
+
+
+def by_fastapi(route, form):
+    response = ask_fastapi("POST", route, data=form)
+    return response.status_code, response.json()
+
+
+by_both = pytest.mark.parametrize("post", [by_flask, by_fastapi])
+
+
+@by_both
 @pytest.mark.parametrize("route", ROUTES)
-def test_flask_answers_any_number_of_sentences(route):
-    client = flask_app.app.test_client()
+def test_any_number_of_sentences_is_answered(post, route):
     for sentence, word in TUTORIAL.items():
-        response = client.post(route, data={"s": sentence})
-        assert (response.status_code, response.get_json()) == (200, [word])
-    response = client.post(route, data={"s": list(TUTORIAL)})
-    assert response.get_json() == list(TUTORIAL.values())
+        assert post(route, {"s": sentence}) == (200, [word])
+    assert post(route, {"s": list(TUTORIAL)}) == (200, list(TUTORIAL.values()))
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_fastapi_answers_any_number_of_sentences(route):
-    for sentence, word in TUTORIAL.items():
-        response = ask_fastapi("POST", route, data={"s": sentence})
-        assert (response.status_code, response.json()) == (200, [word])
-    response = ask_fastapi("POST", route, data={"s": list(TUTORIAL)})
-    assert response.json() == list(TUTORIAL.values())
-
-
+@by_both
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize(("form", "message"), BAD_FORMS)
-def test_bad_input_is_a_bad_request(route, form, message):
-    for response, error in (
-        (flask := flask_app.app.test_client().post(route, data=form), flask.get_json()),
-        (fastapi := ask_fastapi("POST", route, data=form), fastapi.json()),
-    ):
-        assert response.status_code == 400
-        assert message in error["error"]
+def test_bad_input_is_a_bad_request(post, route, form, message):
+    status, answer = post(route, form)
+    assert (status, message in answer["error"]) == (400, True)
 
 
 def test_both_applications_explain_themselves():

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from scripts import run_python
@@ -114,9 +115,9 @@ def version(hub, number):
     return hub.status()["times"].versions[number]
 
 
-def bare(folder, *site):
+def bare(folder, python=sys.executable):
     """Make an environment without packages, and return its folder of packages."""
-    command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    command = [python, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(command, check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     return packages
@@ -208,10 +209,35 @@ def test_a_list_in_the_code_itself(hub, publish, uv, cache):
     assert ask(hub, 5) == [0, sys.executable]
 
 
-def test_an_environment_that_is_named(folder, hub, publish, tmp_path):
+def test_a_list_in_the_code_itself_that_only_uv_can_read(hub, publish, uv, caplog, monkeypatch):
+    caplog.set_level("INFO", "service_streamer")
+    script = "# /// script\n# dependencies = []\n# [tool.uv]\n# exclude-newer = '{}'\n# ///\n"
+    for number in (3, 4):
+        publish(number, model_py=script.format(f"2026-01-0{number}") + PLAIN)
+    publish(5, model_py="# /// script\n# dependencies = 'quirk'\n# ///\n" + PLAIN)
+    monkeypatch.setenv("PATH", "/bin")
+    hub = hub("policy = 'latest:3'")
+    with pytest.raises(ModelLoadError, match=r"with a table \[tool\.uv\] needs the program uv"):
+        hub.load("times@3")
+    uv(QUICK)
+    for number in (3, 4):
+        hub.load(f"times@{number}")
+    assert ask(hub, 3) != ask(hub, 4)
+    assert "3/model.py" in caplog.text
+    with pytest.raises(ModelLoadError, match="dependencies must be a list of strings"):
+        ask(hub, 5)
+
+
+def test_an_environment_that_is_named(folder, hub, publish, monkeypatch):
     (bare(folder.model / "venv") / "quirk.py").write_text("VERSION = 'named'\n")
     publish(3)
-    named = hub(text="python = 'venv'")
+    # Python 3.10 has not all options of later ones.
+    monkeypatch.setattr(subprocess, "_args_from_interpreter_flags", lambda: ["-B", "-P"])
+    python = folder.model / "venv" / "bin" / "python"
+    old = python.with_name("old")
+    old.write_text(f'#!/bin/sh\ntest "$2" = -P && exit 2\nexec {python} "$@"\n')
+    old.chmod(0o755)
+    named = hub(text="python = 'venv/bin/old'")
     found, python = ask(named, 3)
     assert (found, python) == ("named", str(folder.model / "venv" / "bin" / "python"))
     folder.configure("python = 'nowhere'", "model.py:Model")
@@ -321,10 +347,11 @@ def test_a_forked_process_does_not_keep_a_lock(tmp_path):
     os.close(copy)
 
 
-def test_a_list_that_is_changed_while_it_is_installed(hub, publish, uv):
-    uv(QUICK + """if [ "$1" = pip ]; then echo "# more" >> "$last"; fi\n""")
-    publish(3, quirk=1, model_py=PLAIN)
-    with pytest.raises(ModelLoadError, match="the list was changed while it was installed"):
+@pytest.mark.parametrize("file", ["requirements.txt", "base.txt"])
+def test_a_list_that_is_changed_while_it_is_installed(hub, publish, uv, file):
+    uv(QUICK + f"""if [ "$1" = pip ]; then echo "# more" >> {file}; fi\n""")
+    publish(3, model_py=PLAIN, requirements_txt="-r base.txt", base_txt="quirk")
+    with pytest.raises(ModelLoadError, match="the list was changed after it was read"):
         ask(hub(), 3)
 
 
@@ -348,12 +375,24 @@ def test_a_hub_that_is_closed_ends_what_it_has_begun(hub, publish, uv, tmp_path)
     os.mkfifo(started)
     uv(f"echo one line\necho > {started}\nexec sleep 1000\n")
     publish(3, quirk=1)
-    hub = hub("load = 'start'")
+    hub = hub("policy = 'latest:2'\nload = 'start'", load_threads=1)
     started.read_text()
     eventually(lambda: version(hub, 3).progress == "one line")
+    publish(4, model_py=PLAIN)
+    eventually(lambda: hub.status()["times"].serving == 4)  # other loads go on
     begun = time.monotonic()
     hub.close(drain=False)
     assert time.monotonic() - begun < LONG
+
+
+@pytest.mark.slow
+def test_an_environment_that_takes_too_long(hub, publish, uv):
+    uv("echo one line\necho error: no answer\nexec sleep 1000\n")
+    publish(3, quirk=1)
+    hub = hub("load_timeout = 2")
+    late = r"took longer than load_timeout in model.toml \(2 s\): error: no answer"
+    with pytest.raises(ModelLoadError, match=late):
+        ask(hub, 3)
 
 
 def test_an_environment_is_made_under_gevent(folder, publish, uv):
@@ -373,20 +412,133 @@ def test_an_environment_is_made_under_gevent(folder, publish, uv):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "is_local"),
+    ("text", "file", "is_shared"),
     [
-        ("requirements.txt", "a==1\nb[c]>=2 # ./x\n--index-url https://a/b\n-f /abs", False),
-        ("requirements.txt", "-r more.txt", True),
-        ("requirements.txt", "./a-1-py3-none-any.whl", True),
-        ("requirements.txt", "-e .", True),
-        ("requirements.txt", ".[gpu]", True),
-        ("requirements.txt", "-r more.in", True),
-        ("requirements.txt", "a-1.tar.bz2", True),
-        ("script", "a @ https://b/c.whl", False),
-        ("uv.lock", 'source = { virtual = "." }\nsource = { registry = "https://a" }', False),
-        ("uv.lock", 'source = { path = "wheels/a.whl" }', True),
+        ("a==1\nb[c]>=2 # other\n--index-url https://a/other\n-f /usr", "other", True),
+        ("a @ https://b/other", "other", True),
+        ("-r more.txt", "more.txt", True),
+        ("-rmore.in", "more.in", True),
+        ("--constraint=a/more.txt", "a/more.txt", True),
+        ("-c \\\n'more of it.txt' # it's here", "more of it.txt", True),
+        ("-r more.txt\n-r nested", "deep/more.txt", True),
+        ("./a-1-py3-none-any.whl", "a-1-py3-none-any.whl", True),
+        ("a @ file:a-1.tar.bz2", "a-1.tar.bz2", True),
+        ("-e .", "setup.py", False),
+        (".[gpu]", "setup.py", False),
+        ("--find-links wheels", "wheels/a-1-py3-none-any.whl", False),
     ],
 )
-def test_lists_with_files_are_not_shared(tmp_path, kind, text, is_local):
-    one, two = (environments.Environment(tmp_path / name, "", kind, text) for name in "ab")
-    assert (one.path != two.path) == is_local
+def test_lists_with_the_same_files_are_shared(tmp_path, text, file, is_shared):
+    def path(folder, contents):
+        (tmp_path / folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "nested").write_text("--constraint nested -r deep/more.txt")
+        (tmp_path / folder / "requirements.txt").write_text(text)
+        (tmp_path / folder / file).write_text(contents)
+        return environments.Environment.of(tmp_path / folder, "").path
+
+    one = path("one", "1")
+    assert (path("two", "1") == one) is is_shared
+    if file != "other" and is_shared:
+        assert path("two", "2") != one
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shared"),
+    [
+        ('source = { virtual = "." }\nsource = { registry = "https://a" }', True),
+        ('source = { path = "wheels/a.whl" }', False),
+    ],
+)
+def test_locks_without_paths_are_shared(tmp_path, text, is_shared):
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        (folder / "uv.lock").write_text(text)
+        (folder / "pyproject.toml").touch()
+    one, two = (environments.Environment.of(tmp_path / name, "").path for name in ("one", "two"))
+    assert (one == two) is is_shared
+
+
+@pytest.mark.parametrize("way", ["owner", "mode"])
+def test_a_folder_that_another_user_may_change_is_refused(hub, publish, cache, monkeypatch, way):
+    cache.mkdir(parents=True)
+    if way == "mode":
+        cache.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(cache, 12345, -1)
+    else:
+        monkeypatch.setattr(environments.os, "geteuid", lambda: 12345)
+    publish(3, quirk=1)
+    with pytest.raises(ModelLoadError, match="others could put code there: let SERVICE_STREAMER"):
+        ask(hub(), 3)
+
+
+def test_a_list_outside_is_read_again_after_a_failure(folder, hub, publish, uv):
+    base = folder.model / "base.txt"
+    base.write_text("bad")
+    uv(f"if grep bad {base}; then exit 1; fi\n{QUICK}")
+    publish(3, model_py=PLAIN, requirements_txt="-r ../base.txt")
+    hub = hub("load = 'start'")
+    eventually(lambda: "cannot be made: bad" in (version(hub, 3).error or ""))
+    base.write_text("good")
+    eventually(lambda: version(hub, 3).state == "ready")
+
+
+def others():
+    """The interpreters of other versions of Python in which this package is."""
+    made = [ROOT / ".venv", *sorted((ROOT / "build").glob("venv-*"))]
+    for folder in made:
+        (*site,) = folder.glob("lib/python*")
+        if (folder / ".installed").exists() and site[0].name != OWN:
+            yield folder
+
+
+ROOT = Path(__file__).parents[3]
+OWN = "python{}.{}".format(*sys.version_info)
+OTHER_PYTHON = """
+import sys
+import numpy as np
+
+class Model:
+    def __init__(self, path):
+        pass
+
+    def __call__(self, batch):
+        return [[sys.version_info[1], item, item[::2]] for item in batch]
+"""
+
+
+@pytest.mark.every_python
+@pytest.mark.slow
+def test_another_version_of_python(folder, hub, publish, threads):
+    """One of its versions serves beside one of this Python, and takes over under load."""
+    np = pytest.importorskip("numpy")
+    python = next(others(), None)
+    if python is None:
+        pytest.skip("there is no environment of another Python: make test-pythons makes some")
+    publish(3, model_py=OTHER_PYTHON)
+    hub = hub(text="")
+    arrays = [np.arange(10), np.array(["a", None], object), np.zeros(4, "i4,f8")]
+    arrays += [np.array(["2026-01-01", "2026-02-01"], "M8[D]"), np.arange(500_000.0)]
+
+    def ask_on():
+        seen = set()
+        while len(seen) < 2:
+            for array, output in zip(arrays, hub.predict("times", arrays), strict=True):
+                seen.add(output[0])
+                np.testing.assert_array_equal(output[1], array)
+                np.testing.assert_array_equal(output[2], array[::2])
+        return seen
+
+    for _ in range(4):
+        threads.run(ask_on)
+    toml = f"python = '{python}'"
+    publish(4, model_py=OTHER_PYTHON, model_toml=toml)
+    (other,) = python.glob("lib/python*")
+    minors = {sys.version_info[1], int(other.name.rpartition(".")[2])}
+    assert threads.join() == [minors] * 4
+    bare(folder.model / "venv", python=python / "bin" / "python")
+    publish(5, model_py=OTHER_PYTHON, model_toml="python = '../venv'")
+    eventually(lambda: 5 in hub.status()["times"].versions)
+    with pytest.raises(ModelLoadError, match="not installed there, and that of this process is"):
+        hub.load("times@5")
+    assert hub.status()["times"].serving == 4

@@ -57,13 +57,13 @@ def test_streams_of_a_model_that_is_not_loaded(hubs):
 def test_a_forked_child_uses_what_is_loaded(hubs, spec, monkeypatch):
     hub = hubs({"pid": spec, "other": ModelSpec(echo, batch_size=8)})
     forked = threading.Event()
-    forward = hub._loader.forward
+    forward = hub._loader._forward
 
     def forward_and_pause(*args):  # the model is loaded, and its first request goes to it
         forward(*args)
         forked.wait(LONG)
 
-    monkeypatch.setattr(hub._loader, "forward", forward_and_pause)
+    monkeypatch.setattr(hub._loader, "_forward", forward_and_pause)
     expected = hub.predict("pid", [1])
     read, write = os.pipe()
     child = os.fork()

@@ -3,11 +3,13 @@
 import ctypes
 import gc
 import shutil
+import subprocess
+import sys
 import threading
 
 import hub_models
 import pytest
-from waits import eventually
+from waits import LONG, eventually
 
 from service_streamer.hub import ModelHub
 from service_streamer.hub._loading import loader
@@ -289,6 +291,40 @@ def test_file_systems_of_other_machines_are_looked_at(tmp_path, monkeypatch, mou
     file.write_text(mounts)
     monkeypatch.setattr(watching, "MOUNTS", file)
     assert watching.reports_changes(watching.Path("/srv/my models")) is reports
+
+
+MOUNTED = """
+import shutil, subprocess, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from hub_models import Folder
+from waits import LONG, eventually
+from service_streamer.hub import ModelHub
+
+folder, place = Folder(Path({root!r})), Path({root!r}, {place!r})
+folder.add(2)
+shutil.copytree(place, folder.root / "other")
+(folder.model / "2").rename(folder.model / "1")
+with ModelHub.watch(folder.root / "models") as hub:
+    print(hub.status()["times"].serving)
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    shutil.copytree(folder.root / "other", place, dirs_exist_ok=True)
+    eventually(lambda: "times" in hub and hub.status()["times"].serving == 2)
+    subprocess.run(["umount", place], check=True)
+    eventually(lambda: "times" in hub and hub.status()["times"].serving == 1)
+    print(hub.predict("times", [1]))
+"""
+
+
+@pytest.mark.parametrize("place", ["models", "models/times"])
+def test_a_volume_that_is_mounted_later_is_noticed(tmp_path, place):
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this machine lets no user mount anything")
+    program = MOUNTED.format(path=sys.path, root=str(tmp_path), place=place)
+    command = [*alone, sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=2 * LONG)
+    assert done.stdout == "1\n[2]\n"
 
 
 def test_the_thread_of_a_forgotten_hub_ends(folder):

@@ -90,16 +90,6 @@ def test_the_key_of_the_model_and_of_the_streamer_exclude_each_other(torch, serv
     assert [output[0].item() for output in streamer.predict(rows(torch, 1, 2, 3))] == [4, 2, 4]
 
 
-def test_requests_with_one_key_share_a_run(torch, served):
-    # equality depends on the content only
-    streamer = served("Crowd", key=lambda item: Box(parity(item)), workers=1)
-    futures = [streamer.submit(rows(torch, n)) for n in (1, 2, 3)]
-    streamer.close()  # close() drains the queue
-    sums = [future.result()[0][0].item() for future in futures]
-    assert sums[1] == 2
-    assert sums[0] + sums[2] in (4, 8)  # in two runs, or in one
-
-
 def test_the_tensors_of_a_batch_are_in_the_order_of_the_items(torch, served):
     options = {"key": lambda item: item[0][0].item() % 2, "output": "batch"}
     streamer = served("Pairs", PAIRS, streamer=options)
@@ -112,23 +102,6 @@ def test_the_tensors_of_a_batch_are_in_the_order_of_the_items(torch, served):
 def test_a_native_model_that_is_called_uses_keys_too(torch, model):
     outputs = model("Crowd", key=parity)(rows(torch, 1, 2, 3))
     assert [output[0].item() for output in outputs] == [4, 2, 4]
-
-
-def test_submit_raises_the_exception_of_the_key_function(torch, served):
-    def key(item):
-        if item[0] == 13:
-            raise LookupError("13 has no key")
-        return [] if item[0] == 14 else 0
-
-    streamer = served(key=key)
-    with pytest.raises(LookupError, match="13 has no key"):
-        streamer.submit(rows(torch, 1, 13))
-    with pytest.raises(TypeError, match=r"key.*\[\]"):
-        streamer.predict(rows(torch, 14))
-    assert streamer.predict(rows(torch, 0))[0].tolist() == [1, 1, 1]
-    assert streamer.stats().submitted == 1
-    with pytest.raises(TypeError, match=r"key.*3"):
-        served(key=3)
 
 
 def test_keys_beyond_the_limit_are_forgotten_not_confused(torch, served):

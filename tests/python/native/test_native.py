@@ -245,17 +245,6 @@ def test_warm_up_ignores_errors_of_the_model(torch, served):
 # ------------------------------------------------------------------- models that fail
 
 
-def test_an_exception_of_the_model_reaches_only_the_guilty_caller(torch, served):
-    streamer = served("Picky")
-    good = [streamer.submit([torch.zeros(3)]) for _ in range(3)]
-    bad = streamer.submit([torch.full((3,), 13.0)])
-    with pytest.raises(RuntimeError, match="13 is bad luck"):
-        bad.result(LONG)
-    for future in good:
-        assert future.result(LONG)[0].tolist() == [1, 1, 1]
-    assert streamer.predict([torch.zeros(3)])[0].tolist() == [1, 1, 1]
-
-
 def test_an_exception_of_an_operator_has_a_message_of_one_line(torch, served, kind):
     """The worker thread then answers the next request."""
     streamer = served("Lookup", kind=kind)

@@ -8,7 +8,6 @@ import pytest
 from waits import LONG, eventually
 
 from service_streamer import (
-    RequestTimeout,
     StreamerClosed,
     ThreadedStreamer,
 )
@@ -20,24 +19,6 @@ pytestmark = pytest.mark.torch
 # ------------------------------------------------------------------- life cycle
 
 
-def test_a_deadline_ends_a_running_request(torch, served):
-    streamer = served("Slow")
-    with pytest.raises(RequestTimeout):
-        streamer.predict([torch.zeros(3)], timeout=0.001)
-    with pytest.raises(RequestTimeout):
-        streamer.submit([torch.zeros(3)], timeout=0.001).result(LONG)
-
-
-def test_close_answers_what_is_queued(torch, served):
-    streamer = served("Slow", batch_size=1)
-    futures = [streamer.submit([torch.zeros(3)]) for _ in range(3)]
-    streamer.close()
-    assert all(future.done() for future in futures)
-    assert futures[-1].result()[0].tolist() == [1, 1, 1]
-    with pytest.raises(StreamerClosed):
-        streamer.predict([torch.zeros(3)])
-
-
 @pytest.fixture
 def busy(torch, served):
     """A streamer whose model is busy for many seconds, and the futures of its requests."""
@@ -45,14 +26,6 @@ def busy(torch, served):
     futures = [streamer.submit([torch.zeros(3)]) for _ in range(100)]
     eventually(lambda: futures[0].running() or futures[0].done())
     return streamer, futures
-
-
-def test_close_without_drain_ends_what_is_queued(busy):
-    streamer, futures = busy
-    streamer.close(drain=False)
-    assert futures[0].result()[0].tolist() == [1, 1, 1]
-    with pytest.raises(StreamerClosed):
-        futures[-1].result()
 
 
 def test_items_are_released_after_their_run(torch, served):

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 from asking import Asking
-from process_models import ProcessGate
 from waits import LONG, eventually
 
 pytest.importorskip("redis")
 
 from redis_server import NEEDS_SERVER
-from redis_tools import ProcessWorker, new_prefix
+from redis_tools import new_prefix
 
 import service_streamer
 from service_streamer import BrokerError, RedisStreamer, RedisWorker
@@ -68,26 +67,6 @@ def test_killed_connections_cost_only_time(place, meet):
             before = asking.answered
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             eventually(lambda before=before: asking.answered > before or asking.failed())
-
-
-def test_requests_of_a_killed_worker_are_claimed(place, make, workers, tmp_path, leftovers):
-    prefix = new_prefix()
-    (tmp_path / "gate").mkdir()
-    gate = ProcessGate(tmp_path / "gate")
-    leftovers.append(gate.close)
-    victim = ProcessWorker(
-        "redis_models:Gated", place, prefix, model_init_args=[str(tmp_path / "gate")]
-    )
-    try:
-        streamer = make(place.url, prefix=prefix)
-        futures = [streamer.submit([i]) for i in range(5)]
-        gate.wait_entered()
-        victim.kill()
-        other = workers(server=place, prefix=prefix)
-        assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(5)]
-        assert other.counts.claimed > 0
-    finally:
-        victim.close()
 
 
 # ------------------------------------------------------------------------- TLS

@@ -12,7 +12,6 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 
 from service_streamer import (
-    BrokerError,
     RedisStreamer,
     RequestTimeout,
     StreamerClosed,
@@ -114,16 +113,6 @@ def test_requests_that_wait_are_in_the_queue_in_their_order(workers, make, queue
     workers()
     assert [future.result(LONG) for future in futures] == [[2 * i] for i in range(5)]
     assert large.result(LONG) == [10, 12, 14]
-
-
-def test_a_message_that_the_broker_does_not_take_is_refused_with_its_size(workers, servers, make):
-    redis_server = servers()
-    redis_server.client().config_set("proto-max-bulk-len", "1mb")
-    streamer = make(redis_server)
-    with pytest.raises(BrokerError, match=r"2,000,\d+ .*1,048,576"):
-        streamer.predict([bytes(2_000_000)])
-    workers(server=redis_server)
-    assert streamer.predict([1]) == [2]
 
 
 def test_a_request_for_which_there_is_no_memory_is_the_only_one_to_fail(workers, make, monkeypatch):

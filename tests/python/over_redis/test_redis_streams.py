@@ -129,15 +129,6 @@ def test_several_clients_have_streams_at_a_worker(make, workers):
     assert [list(stream) for stream in streams] == [[*range(item)] for item in (3, 4, 5)]
 
 
-def test_a_client_that_leaves_frees_the_worker(make, workers):
-    workers(forever, batch_size=1)
-    stream = make().stream(1, timeout=LONG)
-    assert next(stream) == 0
-    stream.close()
-    with make().stream(2, timeout=LONG) as other:
-        assert next(other) == 0
-
-
 def test_a_stream_survives_a_broken_connection(make, workers, redis_server):
     workers(forever, batch_size=1, server=redis_server)
     with make(redis_server).stream(1, timeout=LONG, buffer=8) as stream:

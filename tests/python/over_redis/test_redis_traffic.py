@@ -15,7 +15,6 @@ pytest.importorskip("redis")
 from redis_server import NEEDS_SERVER
 from redis_tools import Queue
 
-from service_streamer import BrokerError
 from service_streamer._redis import protocol
 from service_streamer._redis.client import sender, session
 from service_streamer._redis.connection.broker import Connection
@@ -93,26 +92,6 @@ def test_the_answers_of_a_batch_are_one_reply_for_each_client(make, workers, ser
 
 
 # ---------------------------------------------------------------- what is large
-
-
-@pytest.mark.endurance
-def test_600_mb_are_refused_with_both_sizes_and_others_go_on(make, workers, servers):
-    server = servers()
-    workers(server=server)
-    streamer = make(server)
-    asking = Asking(streamer)
-    asking.wait_for_more()
-
-    def received():
-        return server.client().info("stats")["total_net_input_bytes"]
-
-    before = received()
-    with pytest.raises(BrokerError, match=r"600,000,\d+ .*536,870,912"):
-        streamer.predict([bytes(600_000_000)], timeout=LONG)
-    assert received() < before + 100_000_000
-    asking.wait_for_more()
-    assert streamer.predict([bytes(10_000_000)], timeout=LONG) == [bytes(20_000_000)]
-    asking.stop()
 
 
 # ---------------------------------------------------- clients that never read

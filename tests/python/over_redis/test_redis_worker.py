@@ -24,13 +24,6 @@ pytestmark = [*NEEDS_SERVER, pytest.mark.often]
 # --------------------------------------------------------------------- requests
 
 
-def test_it_answers_and_leaves_nothing_in_the_queue(workers, client):
-    workers()
-    futures = client.send([1, 2], ["a"], [], list(range(200)))
-    assert client.results(futures) == [[2, 4], ["aa"], [], [2 * i for i in range(200)]]
-    eventually(client.is_clean)
-
-
 def test_prefixes_do_not_see_each_other(workers, raw_clients):
     prefixes = ["", new_prefix(), new_prefix()]
     for prefix in prefixes:

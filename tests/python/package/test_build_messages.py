@@ -52,10 +52,3 @@ def test_missing_headers_of_python(tmp_path):
         f"Python's headers are missing: {sys.executable} has no Python.h. Install them: "
         "apt install python3-dev (Debian, Ubuntu) or dnf install python3-devel (Fedora, RHEL)."
     )
-
-
-def test_a_free_threaded_python(tmp_path):
-    assert configure(tmp_path / "build", "-DSKBUILD_SOABI=cpython-314t-x86_64-linux-gnu") == (
-        "service-streamer-ng needs a Python with the GIL; this one is a free-threaded build "
-        "(cpython-314t-x86_64-linux-gnu)."
-    )

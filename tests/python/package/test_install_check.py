@@ -1,4 +1,4 @@
-"""What is refused at import: the original beside it, Python without a GIL, a subinterpreter."""
+"""What is refused at import: the original beside it, a subinterpreter."""
 
 import shutil
 import subprocess
@@ -17,9 +17,9 @@ REMEDY = (
 )
 
 
-def import_error(site, before="pass"):
+def import_error(site):
     """The message that an import from this folder prints; -S leaves out other installations."""
-    code = f"import sys; sys.path.insert(0, {str(site)!r}); {before}; import service_streamer"
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import service_streamer"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
     )
@@ -38,16 +38,6 @@ def test_both_distributions_in_one_folder_are_refused(tmp_path, last):
     assert import_error(tmp_path) == told(
         f"service-streamer 0.1 and service-streamer-ng are both installed in {ours}: {REMEDY}",
         "the-original-beside-this-package",
-    )
-
-
-@pytest.mark.every_python
-def test_free_threaded_python_is_refused():
-    before = "sys.abiflags = 't'"
-    assert import_error(PACKAGE.parent, before) == told(
-        "service-streamer-ng needs a Python with the GIL, and this is a free-threaded build: use "
-        f"python{sys.version_info[0]}.{sys.version_info[1]} without the t",
-        "a-free-threaded-python",
     )
 
 

@@ -150,8 +150,7 @@ ROOMS = {
     "_streams": "_core _base _waiting _engine",
     "_placement": "_base",
     "_statistics": "_placement",
-    "_coalescing": "_core _base _waiting _engine",
-    "_streamers": "_core _base _waiting _engine _coalescing _streams _statistics",
+    "_streamers": "_core _base _waiting _engine _streams _statistics",
     "managed_model": "_base",
     "_models": "_core _base _waiting _engine _streams _streamers managed_model",
     "_processes": (
@@ -205,7 +204,7 @@ FOLDERS = {
     "hub": {"_sharing": set(), "_loading": {"_sharing"}, "_versions": {"_loading"}},
     "server": {"_http": set(), "_grpc": set()},
     "_models": {"spans": set(), "steps": set()},
-    "_streamers": {"timeline": set()},
+    "_streamers": {"coalescing": set(), "timeline": set()},
 }
 
 

@@ -57,17 +57,10 @@ def test_fields_do_not_collide_with_those_of_logging():
 
 
 @pytest.fixture
-def records():
-    """What is logged, from DEBUG on."""
-    found = []
-    handler = logging.Handler()
-    handler.emit = found.append
-    logger = logging.getLogger("service_streamer")
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield found
-    logger.setLevel(logging.NOTSET)
-    logger.removeHandler(handler)
+def records(caplog):
+    """Returns what was logged, from DEBUG on."""
+    caplog.set_level(logging.DEBUG, "service_streamer")
+    return lambda: [each for each in caplog.records if each.name.startswith("service_streamer")]
 
 
 def fields(record):
@@ -91,8 +84,8 @@ def double(batch):
 @pytest.mark.in_process
 def test_a_batch(streamers, records):
     streamers(double).predict([1, 2, 3])
-    eventually(lambda: records)
-    found = checked(records[0])
+    eventually(records)
+    found = checked(records()[0])
     assert 0 <= found.pop("oldest_wait_seconds") < 60
     assert 0 <= found.pop("run_seconds") < 60
     assert found.pop("device") == os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -108,8 +101,8 @@ def test_a_batch(streamers, records):
 @pytest.mark.in_process
 def test_a_callback_that_raises(streamers, records):
     streamers(double).submit([1]).add_done_callback(lambda _: int("one"))
-    eventually(lambda: any("callback" in each.msg for each in records))
-    (record,) = (each for each in records if "callback" in each.msg)
+    eventually(lambda: any("callback" in each.msg for each in records()))
+    (record,) = (each for each in records() if "callback" in each.msg)
     error = "ValueError: invalid literal for int() with base 10: 'one'"
     assert checked(record) == {"error": error}
     assert record.exc_info[0] is ValueError
@@ -125,8 +118,8 @@ def test_a_worker_process_that_dies(process_streamers, records):
     (worker,) = streamer.stats().worker_processes
     with pytest.raises(service_streamer.WorkerLost):
         streamer.predict([1])
-    eventually(lambda: any(each.levelno >= logging.ERROR for each in records))
-    (record,) = (each for each in records if each.levelno >= logging.ERROR)
+    eventually(lambda: any(each.levelno >= logging.ERROR for each in records()))
+    (record,) = (each for each in records() if each.levelno >= logging.ERROR)
     assert checked(record) == {
         "streamer": "crash",
         "worker": 0,
@@ -140,7 +133,7 @@ def test_options_of_a_search_that_a_class_does_not_have(records, tmp_path):
     path = tmp_path / "tuned.toml"
     path.write_text("[options]\nbatch_size = 8\nnuma = 'auto'\n[tuned]\n")
     service_streamer.ThreadedStreamer(double, options=path).close()
-    found = [checked(record) for record in records if "left out" in record.msg]
+    found = [checked(record) for record in records() if "left out" in record.msg]
     assert found == [{"options_file": str(path), "left_out": "numa"}]
 
 
@@ -148,4 +141,4 @@ def test_a_client_without_an_owner(records):
     with service_streamer.Streamer.connect("@no-such-owner-of-the-log") as client:
         with pytest.raises(service_streamer.StreamerError):
             client.stats()
-        assert checked(records[0])["streamer"] == "@no-such-owner-of-the-log"
+        assert checked(records()[0])["streamer"] == "@no-such-owner-of-the-log"

@@ -73,10 +73,3 @@ def test_close_gives_up_a_model_that_does_not_return(process_streamers, process_
     streamer.close(timeout=0.1)
     eventually(lambda: not is_alive(worker))
     assert time.monotonic() - start < LONG
-
-
-def test_close_does_not_wait_for_a_model_that_loads(process_streamers, process_gate):
-    streamer = process_streamers(process_gate, warmup=["load"])
-    worker = process_gate.wait_entered()
-    streamer.close()
-    assert not is_alive(worker)

@@ -75,19 +75,6 @@ with Streamer(echo, 1, mp_start_method="fork", worker_timeout=None) as streamer:
     script(code)
 
 
-def test_what_has_no_room_in_shared_memory_travels_in_the_message(script):
-    pytest.importorskip("numpy")
-    script("""
-import numpy
-
-limit(resource.RLIMIT_FSIZE, 2**20)
-with Streamer(echo, 4, mp_start_method="fork") as streamer:
-    arrays = [numpy.full(2**17 * size, size) for size in range(1, 9)]  # up to 8 MB
-    answers = streamer.predict(arrays)
-    assert all(map(numpy.array_equal, answers, arrays))
-""")
-
-
 # ------------------------------------------------------------------------ memory
 
 

@@ -51,41 +51,6 @@ def test_a_model_under_cprofile(program, tmp_path, method):
     assert (calls["predict"], calls["helper"]) == (2, 4)
 
 
-@every_method
-def test_a_model_with_a_profile_function_for_all_its_threads(program, method):
-    done = program(
-        """
-        import sys, threading
-        from service_streamer import ManagedModel, Streamer
-
-        def in_thread():
-            pass
-
-        class Profiled(ManagedModel):
-            def init_model(self):
-                self.seen = set()
-                threading.setprofile(self.note)
-                sys.setprofile(self.note)
-
-            def note(self, frame, event, argument):
-                if event == "call" and frame.f_globals is globals():
-                    self.seen.add((threading.current_thread().name, frame.f_code.co_name))
-
-            def predict(self, batch):
-                thread = threading.Thread(target=in_thread, name="helper")
-                thread.start()
-                thread.join()
-                return [sorted(self.seen)]
-
-        if __name__ == "__main__":
-            with Streamer(Profiled, 8, mp_start_method=sys.argv[1]) as streamer:
-                print(*streamer.predict([1])[0])
-        """,
-        method,
-    )
-    assert done.stdout == "('MainThread', 'predict') ('helper', 'in_thread')\n"
-
-
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_coverage_measures_what_ran_in_workers(program, tmp_path, method):
     """With ``concurrency = multiprocessing``, which changes classes of multiprocessing."""
@@ -102,31 +67,3 @@ def test_coverage_measures_what_ran_in_workers(program, tmp_path, method):
     run_python(command, "combine", f"--rcfile={settings}", tmp_path)
     report = run_python(command, "report", f"--rcfile={settings}", "--show-missing").stdout
     assert report.split()[-1] == "100%", report
-
-
-@every_method
-def test_the_traceback_of_a_worker_names_the_file_and_the_line(program, tmp_path, method):
-    done = program(
-        """
-        import sys
-        from service_streamer import Streamer
-
-        def check(item):
-            raise ValueError(f"what is {item}?")  # here
-
-        def predict(batch):
-            return [check(item) for item in batch]
-
-        if __name__ == "__main__":
-            with Streamer(predict, 8, mp_start_method=sys.argv[1]) as streamer:
-                streamer.predict(["this"])
-        """,
-        method,
-        check=False,
-    )
-    file = tmp_path / "program.py"
-    line = file.read_text().splitlines().index('    raise ValueError(f"what is {item}?")  # here')
-    assert done.returncode == 1
-    assert f'File "{file}", line {line + 1}, in check' in done.stderr
-    assert 'raise ValueError(f"what is {item}?")  # here' in done.stderr
-    assert done.stderr.endswith("ValueError: what is this?\n")

@@ -1,13 +1,11 @@
 """The supervisor: it starts workers, replaces those that end, and gives up on some."""
 
-import re
-
 import pytest
 from fake_supervisor import NEW, Fake
 from waits import LONG, Threads, eventually
 
 from service_streamer import StreamerClosed, WorkerInitError
-from service_streamer._processes import pool, slots, unguarded
+from service_streamer._processes import pool, slots
 
 pytest_plugins = ["supervisor_fixtures"]
 
@@ -44,29 +42,6 @@ def test_deaths_in_a_row_are_answered_with_exponential_back_off(fakes):
     fake.dies(13)
     assert fake.running == [0]  # forgiven
     assert fake.failures == []  # it could always load its model
-
-
-def test_one_that_cannot_load_its_model_fails_all_requests_at_once(fakes):
-    fake = fakes(1)
-    fake.fails(0, "Traceback: no weights")
-    assert fake.failures == ["init: Traceback: no weights"]
-    with pytest.raises(WorkerInitError, match="no weights"):
-        fake.supervisor.wait_ready(0)
-    fake.passes(0.1)
-    fake.ready(1)  # it could, the second time
-    assert fake.failures == ["init: Traceback: no weights", None]
-    assert fake.supervisor.wait_ready(0)
-
-
-def test_the_second_death_in_a_row_while_loading_fails_all_requests_with_its_cause(fakes):
-    fake = fakes(1)
-    fake.dies(0)
-    assert fake.failures == []
-    assert not fake.supervisor.wait_ready(0)
-    fake.passes(slots.FIRST_DELAY)
-    fake.dies(1)
-    (note,) = fake.failures
-    assert re.match("init: .*1001.*SIGSEGV", note)
 
 
 def test_a_worker_that_dies_once_while_loading_fails_no_request(fakes):
@@ -143,13 +118,6 @@ def test_a_crash_loop_is_given_up_and_reported(fakes):
         fake.supervisor.wait_ready(0)
 
 
-def test_an_unguarded_main_module_is_not_tried_twice(fakes):
-    fake = fakes(1)
-    fake.fails(0, f"RuntimeError: {unguarded.message_of(None)}")
-    assert fake.timeouts[-1] is None
-    assert "a worker process imports the main module again" in fake.failures[-1]
-
-
 def test_threads_that_are_more_than_the_cores_are_reported_once(fakes, caplog, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     fake = fakes(2)
@@ -191,20 +159,6 @@ def test_a_worker_lost_while_the_streamer_drains_is_replaced(fakes):
     fake.now += slots.STABLE_AFTER
     fake.supervisor.close()
     fake.dies(0, had_batch=True)
-    assert fake.running == [0]
-
-
-def test_one_that_stays_after_it_could_not_load_its_model_is_killed(fakes):
-    fake = fakes(1)
-    fake.event("init_failed", 0, "Traceback: no weights")
-    fake.passes(0.1)
-    fake.ready(1)
-    assert fake.timeouts[-1] == pytest.approx(pool.GRACE - 0.1)
-    assert not fake.started[0].killed
-    fake.passes(pool.GRACE)
-    assert fake.started[0].killed
-    fake.event("gone", 0)
-    assert fake.timeouts[-1] is None
     assert fake.running == [0]
 
 

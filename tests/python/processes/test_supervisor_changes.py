@@ -12,19 +12,6 @@ from service_streamer._processes.start import ModelVersion
 pytest_plugins = ["supervisor_fixtures"]
 
 
-def test_fewer_workers_finish_what_they_have(fakes):
-    fake = fakes(3)
-    fake.ready(0, 1, 2)
-    fake.supervisor.resize(1)
-    fake.settle()
-    assert sorted(fake.retired) == [1, 2]
-    assert not any(process.killed for process in fake.started)
-    assert fake.supervisor.wait_ready(0)
-    fake.dies(1)
-    fake.dies(2)
-    assert fake.running == [0]  # they are not missed
-
-
 def test_a_worker_that_loads_in_vain_is_ended(fakes):
     fake = fakes(2)
     fake.supervisor.resize(1)
@@ -84,22 +71,6 @@ def test_a_restart_sleeps_while_a_successor_loads(fakes):
     assert fake.timeouts[-1] == pytest.approx(0.1)
 
 
-def test_a_version_that_cannot_load_changes_nothing(fakes):
-    fake = fakes(2)
-    fake.ready(0, 1)
-    rolled = roll(fake)
-    fake.fails(2, "Traceback: new weights are missing")
-    with pytest.raises(WorkerInitError, match="new weights are missing"):
-        fake.supervisor.wait_restarted(rolled, 0)
-    assert fake.running == [0, 1]
-    assert fake.retired == []
-    assert fake.failures == []
-    fake.now += slots.STABLE_AFTER
-    fake.dies(0)
-    assert fake.started[-1].version is OLD
-    assert fake.supervisor.wait_ready(0) is False  # the new one of the old version loads
-
-
 def test_a_successor_that_dies_while_it_loads_is_tried_again_once(fakes):
     fake = fakes(1)
     fake.ready(0)
@@ -147,18 +118,6 @@ def test_a_restart_that_gets_stuck_says_so_and_loses_no_request(fakes):
     fake.dies(0)
     fake.dies(1)
     assert fake.started[-1].version is NEW  # the old worker's place is filled again
-
-
-def test_a_restart_revives_what_was_given_up(fakes):
-    fake = fakes(1)
-    for worker in range(pool.MAX_ATTEMPTS):
-        fake.fails(worker)
-        fake.passes(slots.MAX_DELAY)
-    rolled = roll(fake)
-    assert fake.started[-1].version is NEW
-    fake.ready(pool.MAX_ATTEMPTS)
-    assert fake.failures[-1] is None
-    assert fake.supervisor.wait_restarted(rolled, 0)
 
 
 def test_a_restart_ends_workers_of_the_old_version_that_never_get_ready(fakes):

@@ -47,6 +47,9 @@ def test_each_output_of_a_stream_is_a_response(grpc_servers, open_stream):
         result, error = answer()
         assert error is None
         assert (result.get_response().id, result.as_numpy("output").tolist()) == ("a", [number])
+        found = result.get_response().parameters
+        assert "triton_final_response" in found  # or perf_analyzer takes it for the last one
+        assert not found["triton_final_response"].bool_param
     result, error = answer()
     assert error is None
     assert result.get_response().parameters["triton_final_response"].bool_param

@@ -86,6 +86,8 @@ def test_statistics_are_those_of_the_streamer(both, path):
         assert (duration.count, duration.ns) == (summary.count, round(summary.total * 1e9))
         assert duration.ns > 0
     assert times.fail.count == 1
+    for each in (times, *found.batch_stats):  # perf_analyzer ends if they differ
+        assert each.compute_input.count == each.compute_infer.count == each.compute_output.count
     sizes = {each.batch_size: each.compute_infer.count for each in found.batch_stats}
     assert sizes == stats.batch_sizes
 

@@ -167,17 +167,10 @@ COMBINED = re.compile(
 
 
 @pytest.fixture
-def access_log():
-    """The records of the access log."""
-    found = []
-    handler = logging.Handler()
-    handler.emit = found.append
-    logger = logging.getLogger("service_streamer.access")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield found
-    logger.setLevel(logging.NOTSET)
-    logger.removeHandler(handler)
+def access_log(caplog):
+    """Returns the records of the access log."""
+    caplog.set_level(logging.INFO, "service_streamer.access")
+    return lambda: [each for each in caplog.records if each.name == "service_streamer.access"]
 
 
 def test_a_request_has_a_line_in_the_combined_form(http_servers, access_log):
@@ -186,8 +179,8 @@ def test_a_request_has_a_line_in_the_combined_form(http_servers, access_log):
     headers = {"X-Request-Id": "7", "User-Agent": 'an "agent"\\', "Referer": "http://a/"}
     size = len(server.ask("POST", path, BODY, headers).body)
     server.ask("HEAD", "/v2")
-    eventually(lambda: len(access_log) == 2)
-    record, head = access_log
+    eventually(lambda: len(access_log()) == 2)
+    record, head = access_log()
     client, _, method, asked, version, status, length, referer, agent = COMBINED.fullmatch(
         record.getMessage()
     ).groups()
@@ -203,8 +196,8 @@ def test_a_call_has_a_line_too(grpc_servers, triton_clients, access_log):
     client = triton_clients(grpc_servers(MODELS, access_log=True))
     call(client, message(id="7"))
     call(client, message("none"))
-    eventually(lambda: len(access_log) == 2)
-    good, bad = access_log
+    eventually(lambda: len(access_log()) == 2)
+    good, bad = access_log()
     path = "/inference.GRPCInferenceService/ModelInfer"
     assert COMBINED.fullmatch(good.getMessage()).group(1, 3, 4, 5, 6) == (
         "127.0.0.1", "POST", path, "2", "200")  # fmt: skip

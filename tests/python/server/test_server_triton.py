@@ -59,22 +59,3 @@ assert client.infer("upper", [tensor("x", words, "BYTES")]).as_numpy("output").t
     b"A", "\\u00c9".encode()]
 """,
     )
-
-
-def test_it_sees_health_metadata_and_the_repository(http_servers):
-    run(
-        http_servers(),
-        """
-assert client.is_server_live() and client.is_server_ready()
-assert client.get_server_metadata()["name"] == "service-streamer"
-metadata = client.get_model_metadata("means", "1")
-assert metadata["inputs"] == [{"name": "image", "datatype": "FP32", "shape": [-1, 2, -1]}]
-assert not client.is_model_ready("means")
-client.load_model("means")
-assert client.is_model_ready("means") and client.is_model_ready("means", "1")
-states = {each["name"]: each["state"] for each in client.get_model_repository_index()}
-assert states["means"] == "READY" and states["sums"] == "UNAVAILABLE", states
-client.unload_model("means")
-assert not client.is_model_ready("means")
-""",
-    )

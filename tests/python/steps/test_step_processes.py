@@ -1,4 +1,4 @@
-"""Step models in worker processes, also in those of a RedisWorker."""
+"""Step models in worker processes, also in those of a RedisWorker. What threads do alike, too."""
 
 import os
 import signal
@@ -8,6 +8,8 @@ from step_models import BadStep, Countdown, Told, Unpicklable, down
 from waits import LONG, eventually
 
 from service_streamer import RequestTimeout, SerializationError, Streamer, WorkerLost
+
+pytest_plugins = ["step_fixtures"]
 
 
 @pytest.fixture
@@ -21,16 +23,21 @@ def journaled(process_streamers, process_journal):
     return make
 
 
-@pytest.fixture(params=["processes", pytest.param("redis", marks=pytest.mark.over_redis)])
-def anywhere(request, journaled, process_journal, monkeypatch):
-    """Makes such a streamer with processes or over Redis."""
+@pytest.fixture(
+    params=["threads", "processes", pytest.param("redis", marks=pytest.mark.over_redis)]
+)
+def anywhere(request, journaled, step_streamers, process_journal, monkeypatch):
+    """Makes such a streamer with a thread, with processes or over Redis."""
     if request.param == "processes":
         yield journaled
         return
-    from redis_backend import RedisPair
-
     monkeypatch.setattr(Told, "_journal", process_journal, raising=False)
     monkeypatch.setattr(Told, "init_model", lambda self: None)
+    if request.param == "threads":
+        yield lambda batch_size=4: step_streamers(Told(), batch_size)
+        return
+    from redis_backend import RedisPair
+
     pairs = []
 
     def make(batch_size=4):

@@ -3,20 +3,13 @@
 import asyncio
 
 import pytest
-from step_models import Choosy, Countdown, down
+from step_models import Countdown, down
 from waits import LONG, eventually
 
 from service_streamer import QueueFull, RequestTimeout, StreamerClosed
 from service_streamer._models.steps import sequence
 
 pytest_plugins = ["step_fixtures"]
-
-
-def test_all_outputs_in_order(step_streamers):
-    streamer = step_streamers(Countdown(), batch_size=2)
-    streams = [streamer.stream(item) for item in (5, 3, 200, 1)]
-    assert [list(stream) for stream in streams] == [down(5), down(3), down(200), [1]]
-    assert streamer.predict([2]) == [[2, 1]]
 
 
 def test_an_output_comes_before_the_next_step(step_streamers, stepped):
@@ -43,20 +36,6 @@ def test_asyncio(step_streamers):
     assert asyncio.run(read_all()) == [down(3), down(100), [1]]
 
 
-def test_a_closed_stream_leaves_at_the_next_step(step_streamers, stepped):
-    streamer = step_streamers(stepped)
-    stream = streamer.stream(50)
-    other = streamer.submit([3])
-    stepped.wait_entered()
-    stepped.let()
-    stream.close()
-    stepped.let()
-    assert stepped.steps[-1] == [3]
-    assert stepped.dropped == [50]
-    stepped.free()
-    assert other.result(LONG) == [down(3)]
-
-
 def test_an_exception_comes_after_the_outputs_before_it(step_streamers):
     class Late(Countdown):
         def step(self, states):
@@ -68,25 +47,6 @@ def test_an_exception_comes_after_the_outputs_before_it(step_streamers):
     assert [next(stream), next(stream)] == [4, 3]
     with pytest.raises(ValueError, match="no two"):
         next(stream)
-
-
-def test_only_the_guilty_stream_fails(step_streamers):
-    streamer = step_streamers(Choosy(bad_to_step=[3]))
-    good, bad = streamer.stream(4), streamer.stream(3)
-    with pytest.raises(ValueError):
-        list(bad)
-    assert list(good) == down(4)
-
-
-def test_a_slow_reader_is_waited_for_and_delays_no_other(step_streamers):
-    streamer = step_streamers(Countdown(), batch_size=1)
-    slow = streamer.stream(1000, buffer=4)
-    eventually(lambda: streamer.stats().steps.paused == 1)
-    assert streamer.predict([3]) == [down(3)]
-    assert list(streamer.stream(300)) == down(300)
-    assert streamer.stats().steps.outputs < 4 + 3 + 300 + 1
-    assert list(slow) == down(1000)
-    eventually(lambda: streamer.stats().steps.paused == 0)
 
 
 def test_states_are_bounded_while_readers_are_slow(step_streamers):

@@ -4,17 +4,9 @@ import pytest
 from step_models import Countdown, down
 from waits import LONG, eventually
 
-from service_streamer import RequestTimeout, StreamerClosed, ThreadedStreamer
+from service_streamer import StreamerClosed, ThreadedStreamer
 
 pytest_plugins = ["step_fixtures"]
-
-
-def test_each_item_gets_its_own_outputs(step_streamers):
-    streamer = step_streamers(Countdown(), batch_size=4)
-    futures = [streamer.submit([i, 2 * i, 1]) for i in range(1, 20)]
-    for i, future in enumerate(futures, 1):
-        assert future.result(LONG) == [down(i), down(2 * i), [1]]
-    assert streamer.predict([]) == []
 
 
 def test_outputs_that_are_none_are_left_out(step_streamers):
@@ -72,19 +64,6 @@ def test_a_cancelled_item_leaves_at_the_next_step(step_streamers, stepped):
     assert stepped.dropped == [50]
     stepped.free()
     assert other.result(LONG) == [[3, 2, 1]]
-
-
-def test_an_expired_item_leaves_at_the_next_step(step_streamers, stepped):
-    streamer = step_streamers(stepped)
-    other = streamer.submit([3])
-    stepped.wait_entered()
-    expired = streamer.submit([50], timeout=0.01)
-    stepped.let()
-    with pytest.raises(RequestTimeout):
-        expired.result(LONG)
-    stepped.free()
-    assert other.result(LONG) == [[3, 2, 1]]
-    assert 50 not in stepped.steps[-1]
 
 
 def test_every_state_is_dropped_once(step_streamers):

@@ -116,20 +116,6 @@ class Unreadable:
         return os.stat, ("/does/not/exist",)
 
 
-def test_closing_the_reader_stops_the_model(process_streamers, process_journal):
-    def generate(items):
-        try:
-            for step in itertools.count():
-                yield [step for _ in items]
-        finally:
-            process_journal.append("closed")
-
-    stream = process_streamers(generate).stream(1)
-    assert next(stream) == 0
-    stream.close()
-    assert process_journal.next() == "closed"
-
-
 @pytest.mark.parametrize("size", [5, 2**31])
 def test_a_stranger_is_refused(process_streamers, size):
     streamer = process_streamers(count_up)

@@ -1,7 +1,5 @@
 """Models that fail for some batches, for the tests of isolate_errors."""
 
-import math
-
 from waits import LONG
 
 
@@ -49,8 +47,3 @@ def one_batch(held, gate, model, requests, **settings):
     for future in futures:
         future.exception(LONG)
     return futures
-
-
-def bound(n, k=1):
-    """Runs to find k guilty requests of n, the first of them all and their own included."""
-    return 1 + k * (math.log2(n / k) + 3) + 3

@@ -46,11 +46,22 @@ class Kernel:
         self._manager.start_kernel(env=env)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
+        self._import()
+
+    def _import(self):
         self._client.wait_for_ready(timeout=LONG)
-        self.run(IMPORTS)
+        self._execute(IMPORTS)
 
     def run(self, cell):
         """Run a cell; return what it printed and showed, as text. Raise CellError if it raised."""
+        try:
+            return self._execute(cell)
+        except TimeoutError:
+            self._manager.restart_kernel(now=True)  # the next test has a kernel that works
+            self._import()
+            raise
+
+    def _execute(self, cell):
         shown = []
 
         def hook(message):
@@ -76,6 +87,9 @@ class Kernel:
         try:
             self.run(cell)
         except CellError as error:
+            thread.join(LONG)
+            # ipykernel < 7.4 may leave a request unread that comes while it sends a reply
+            other.get_shell_msg(timeout=LONG)
             return error.name
         finally:
             thread.join(LONG)

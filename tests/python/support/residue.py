@@ -3,9 +3,11 @@
 import dataclasses
 
 from descriptors import is_block, open_files
+from free_threading import FREE_THREADED
 
 LONG = 60
-GROWTH = 16  # MB of memory that are no leak, but the allocator's
+# MB of memory that are no leak, but the allocator's; without a GIL each thread has some
+GROWTH = 64 if FREE_THREADED else 16
 EVENTS = 12  # eventfds of waiters, kept to be used again: more than are in use at a time
 BLOCKS = 64  # of shared memory, kept to be used again: far more than are in use at a time
 

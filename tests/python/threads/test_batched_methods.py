@@ -10,6 +10,7 @@ import threading
 import weakref
 
 import pytest
+from free_threading import freed_at_once
 from thread_models import Gate, double
 from told import told
 from waits import LONG, eventually
@@ -91,25 +92,6 @@ def test_each_object_has_a_streamer_of_its_own(run):
     assert "batch_size=8" in repr(other.shout)
 
 
-def test_calls_at_the_same_time_share_a_batch(threads):
-    gate = Gate(double)
-
-    class Gated:
-        @batched(batch_size=8)
-        def predict(self, items):
-            return gate(items)
-
-    gated = Gated()
-    for item in (1, 2, 3):
-        threads.run(gated.predict, item)
-        if item == 1:
-            gate.wait_entered()
-    eventually(lambda: gated.predict.stats().queued_items == 2)
-    gate.open()
-    assert threads.join() == [2, 4, 6]
-    assert gate.batches == [[1], [2, 3]]
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -123,6 +105,7 @@ def test_a_request_keeps_its_object(ask):
     assert ask() == "A!"
 
 
+@freed_at_once
 def test_a_request_in_the_queue_keeps_its_object():
     gate = Gate(double)
 
@@ -143,6 +126,7 @@ def test_a_request_in_the_queue_keeps_its_object():
     eventually(lambda: gone() is None)
 
 
+@freed_at_once
 @pytest.mark.every_python
 def test_the_streamer_goes_with_its_object_without_the_collector(started):
     gc.collect()
@@ -200,6 +184,7 @@ def test_it_is_pickled_by_the_name_that_its_class_has_for_it(kind):
     assert pickle.loads(pickle.dumps(kind().loud))("a") == "A"
 
 
+@freed_at_once
 def test_a_method_is_not_called_without_its_object(monkeypatch, started):
     called = []
     kept = []
@@ -284,15 +269,6 @@ def test_threads_that_use_an_object_first_share_its_streamer(threads):
         threads.run(lambda: [ask(each) for each in services])
     assert threads.join() == [["A!"] * 5] * 8
     assert [each.shout.stats().completed for each in services] == [8] * 5
-
-
-def test_a_wrong_option_raises_where_it_is_written():
-    with pytest.raises(ValueError, match="'eager'"):
-
-        class Wrong:
-            @batched(8, policy="eager")
-            def predict(self, items):
-                return items
 
 
 def test_a_method_through_its_class():

@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 from descriptors import open_descriptors
+from portable import PORTABLE
 from thread_models import Gate, double
 from waits import LONG, Threads, eventually
 
@@ -218,6 +219,7 @@ def test_repr_has_the_model_and_the_state(streamers):
 
 
 @pytest.mark.in_process
+@pytest.mark.skipif(PORTABLE, reason="only Linux has timer slack")
 def test_timed_sleeps_of_a_worker_end_in_time(streamers):
     timer_slack = ctypes.CDLL(None).prctl
     streamer = streamers(lambda batch: [timer_slack(PR_GET_TIMERSLACK) for _ in batch])

@@ -5,6 +5,7 @@ import threading
 import weakref
 
 import pytest
+from free_threading import freed_at_once
 from waits import LONG, eventually
 
 from service_streamer import QueueFull, WorkerLost
@@ -137,6 +138,7 @@ def test_a_batch_that_runs_again_finds_the_memory_free_that_it_had_taken(held, g
     assert all(gone)
 
 
+@freed_at_once
 @pytest.mark.in_process
 @pytest.mark.parametrize("output", ["items", "batch"])
 @pytest.mark.parametrize("batch_size", [2, 4])
@@ -159,6 +161,7 @@ def test_unwanted_outputs_are_freed_although_the_future_is_kept(held, gate, outp
     assert future.cancelled()
 
 
+@freed_at_once
 @pytest.mark.in_process
 def test_late_outputs_are_freed_although_the_future_is_kept(held, gate):
     outputs = []

@@ -8,7 +8,7 @@ from making import made_by
 from remote import make_engine
 from waits import LONG, eventually
 
-from service_streamer import RequestTimeout, StreamerClosed, _core
+from service_streamer import StreamerClosed, _core
 
 
 @pytest.fixture
@@ -56,19 +56,6 @@ def test_answers_of_a_wrong_type_are_an_error_and_unknown_ones_are_ignored(clien
         one.egress.answer([(-1, 0, 1, b"")])
     assert one.egress.answer([(1, -1, 1, b""), (1, 0, 2**40, b""), (99, 0, 1, b"")]) == 0
     assert not future.done()
-
-
-def test_a_timer_thread_may_run_before_the_egress_is_made(threads):
-    engine = make_engine(inline=True, start_timer=lambda: threads.run(engine.run_timer))
-    with pytest.raises(RequestTimeout):
-        engine.submit(["early"], 0.05, 0).result(LONG)
-    egress = _core.BrokerEgress(engine, 64)
-    late = engine.submit(["late"], 0.05, 0)
-    with pytest.raises(RequestTimeout):
-        late.result(LONG)
-    engine.close(False)
-    egress.stop()
-    assert threads.join() == [None]
 
 
 def test_an_egress_that_is_freed_ends_its_requests(client):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Sequence
 
+from ..._base.system import usable_cpus
 from ..._statistics.formats import count, duration
 from .results import Point, Results
 
@@ -136,6 +136,6 @@ def _from_fewer(points: Sequence[Point]) -> Advice:
     rates = ", ".join(f"{p.load:.0f}: {p.throughput.mean:,.0f}" for p in ascending)
     why = f"requests/s by workers: {rates}"
     if chosen is ascending[-1]:
-        cores = count(len(os.sched_getaffinity(0)), "core")
+        cores = count(len(usable_cpus()), "core")
         why += f". More may give more, if there are GPUs or cores left ({cores} here)"
     return Advice("worker_num", int(chosen.load), why + ".")

@@ -7,8 +7,8 @@ import html
 import math
 from collections.abc import Callable, Sequence
 
-WIDTH, HEIGHT = 430, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 22, 30, 44
+WIDTH, HEIGHT = 430, 288
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 22, 48, 44
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,11 +154,11 @@ def _line(x: Axis, y: Axis, line: Line, number: int) -> str:
 
 def _legend(lines: Sequence[Line]) -> str:
     parts = []
-    at = _LEFT + 10
+    at = _LEFT + 4
     for number, line in enumerate(lines):
         parts.append(
-            f'<circle class="dot{number}" cx="{at}" cy="{_TOP + 24}" r="4"/>'
-            f'<text x="{at + 8}" y="{_TOP + 28}">{html.escape(line.name)}</text>'
+            f'<circle class="dot{number}" cx="{at}" cy="{_TOP - 18}" r="4"/>'
+            f'<text x="{at + 8}" y="{_TOP - 14}">{html.escape(line.name)}</text>'
         )
         at += 24 + 7 * len(line.name)
     return "".join(parts)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-import os
 import platform
 import time
 from collections.abc import Sequence
 from math import inf
 
 from ... import __version__
+from ..._base.system import usable_cpus
 from ..._statistics.explain import size_rows
 from ..._statistics.formats import duration
 from . import table
@@ -81,7 +81,7 @@ def page(results: Results, plan: Plan) -> str:
 def _about(plan: Plan) -> str:
     return (
         f"service-streamer {__version__}, {time.strftime('%Y-%m-%d %H:%M')}, "
-        f"Python {platform.python_version()}, {len(os.sched_getaffinity(0))} CPU cores; "
+        f"Python {platform.python_version()}, {len(usable_cpus())} CPU cores; "
         f"{plan.repetitions} repetitions of {plan.unit:.2g} s"
     )
 

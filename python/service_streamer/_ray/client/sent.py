@@ -202,6 +202,21 @@ class Submissions:
         """Do what ``Engine.submit_async`` does."""
         return self._watched(self._engine.submit_async, *request)
 
+    def share(
+        self,
+        batch: Any,
+        priority: int,
+        tenant: str | None,
+        context: bytes | None,
+        *shared: Any,
+    ) -> tuple[Any, bool]:
+        """Do what ``Engine.share`` does."""
+        sents = self._sents(batch, None, priority, tenant, context)
+        request, sent = self._engine.share(sents, priority, tenant, None, *shared)
+        if sent:
+            request.add_done_callback(lambda _: self._cancel(sents[0]))
+        return request, sent
+
     def _watched(
         self,
         submit: Callable[..., Any],

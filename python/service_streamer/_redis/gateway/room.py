@@ -58,10 +58,11 @@ class Room:
     def items_for(self, fetcher: Sharer) -> float:
         """Return how many items a fetcher may fetch now. Any thread.
 
-        The room is divided among the shards. Those with more than a fetch could take share all that
-        is free. Reads that wait at idle shards keep their part, of at least one entry. So together
-        the fetchers of a kind get at most about twice the room, or the room and an entry of each
-        shard if that is more.
+        Shards with more than a fetch could take divide the room, and none gets more than its part,
+        however slow the fetchers of the others are. Reads that wait at idle shards have a part of
+        what is free. A shard that has nothing here may always get one entry, so that it is not kept
+        out by others that have more. So together the fetchers of a kind get at most about twice the
+        room, or the room and an entry of each shard if that is more.
         """
         here, others = 0, 0
         for suffix, same in self._fetchers.items():
@@ -70,9 +71,13 @@ class Room:
                 break
             others += here
         asked = sum(each.asked for each in same)
-        free = max(self._capacity(same) - others, self._reserve) - here - asked
-        sharing = sum(each.has_more for each in same) if fetcher.has_more else len(same)
-        return free / max(1, sharing)  # a fetch may begin meanwhile
+        room = max(self._capacity(same) - others, self._reserve)
+        free = room - here - asked
+        if not fetcher.has_more:
+            least = min(room, 1) if not fetcher.unanswered_items() else 0
+            return max(free / len(same), least)
+        sharing = sum(each.has_more or each.asked > 0 for each in same)
+        return min(free, room / sharing - fetcher.unanswered_items())
 
     def items_to_claim(self, fetcher: Sharer) -> float:
         """Return how many items of dead workers may be taken over now. Any thread.

@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import BinaryIO
 
 from ..._base import options
@@ -78,12 +77,7 @@ class Recorder:
         self._number, self._pid = number, os.getpid()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *raised: object) -> None:
         file, self._file = self._file, None
         if file is None or self._pid != os.getpid():
             return  # a forked child: the parent writes the file

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..._base.errors import QueueFull, RequestTimeout, StreamerClosed, StreamerError
@@ -17,7 +17,7 @@ from ..._waiting.threads import Condition, original, refuse_eventlet
 from ..._waiting.timeouts import countdown
 from ...extend import BaseStreamer, view_of
 from .. import _forwarding, _log, _memory
-from .._errors import ModelLoadError, ModelTooLarge, UnknownModel, load_error
+from .._errors import ModelLoadError, ModelTooLarge, NoParameters, UnknownModel, load_error
 from .._models import MOVING, Model, State, Version
 from .._sharing.streamer import SharedStreamer
 from .._sharing.workers import SharedWorkers
@@ -71,6 +71,8 @@ class Loader:
         self.budget = Budget(limits)
         """the versions that hold room; `lock` guards it"""
         self._drained: weakref.WeakSet[BaseStreamer] = weakref.WeakSet()
+        self._coming: dict[Version, Any] = {}
+        """the loads that are under way: their streamers, or what makes their environments"""
         self._begin()
         lifecycle.watch(self)
 
@@ -79,6 +81,7 @@ class Loader:
         self.lock = original("_thread", "allocate_lock")()
         """guards the models, the versions, and the members of the loader"""
         self._jobs = Jobs(self._max_threads, "service-streamer-loader")
+        self._installs = Jobs(self._max_threads, "service-streamer-install")
         self._drains = Jobs(MAX_DRAINS, "service-streamer-unload")
         self._drops = Jobs(MAX_DRAINS, "service-streamer-drop")  # these wait for loads
         self._changes = 0
@@ -104,11 +107,16 @@ class Loader:
             return
         if streamer is not None:
             version.used = time.monotonic()
-            self.forward(streamer, piece)
+            self._forward(version, streamer, piece)
 
-    def forward(self, streamer: BaseStreamer, piece: Piece) -> None:
-        """Send a request to a streamer. Its done callback answers the request."""
-        _forwarding.forward(streamer, piece, self._refused)
+    def _forward(self, version: Version, streamer: BaseStreamer, piece: Piece) -> None:
+        """Send a request to the streamer of a version. Its done callback answers the request."""
+        try:
+            version.check(piece.items)
+        except NoParameters as error:
+            piece.fail(error)
+        else:
+            _forwarding.forward(streamer, piece, self._refused)
 
     def has_drained(self, streamer: BaseStreamer) -> bool:
         """Return True if the hub has closed the streamer, and another takes its requests."""
@@ -271,24 +279,24 @@ class Loader:
         with self.lock:
             self.closed = True
             loaded = [each.streamer or each.leaving for each in self.budget.holders]
-            coming = [each.coming for each in self.budget.holders]
+            coming = [*self._coming.values()]
         self._notify()
         if self._workers is not None:
             self._workers.begin_close(drain)
-        for streamer in filter(None, coming):
-            streamer.close(drain=False, timeout=0)
+        for each in coming:
+            each.close(drain=False, timeout=0)
         streamers = list(filter(None, loaded))
         for streamer in streamers:
             Component(streamer).begin_close(drain, alone=False)
         for streamer in streamers:
             streamer.close(drain, left())
         if self._workers is not None:
-            self._workers.close(0 if any(coming) else left())
+            self._workers.close(0 if coming else left())
         with self.lock:
             for version in self.budget.holders:
                 if version.state is State.READY:
                     version.state, version.streamer = State.UNLOADED, None
-        for jobs in (self._jobs, self._drops, self._drains):
+        for jobs in (self._installs, self._jobs, self._drops, self._drains):
             jobs.wait_ended(left())
         self.on_ready = self.on_failed = _ignore  # methods of an object that has this one
         self.after_failure = _nothing
@@ -320,10 +328,26 @@ class Loader:
     # --------------------------------------------------------- the loader threads
 
     def _start(self, version: Version) -> None:
-        """Load a version in a thread of the loader. Its state is LOADING."""
+        """Load a version in a thread of the loader. Its state is LOADING.
+
+        An environment that is missing is made before, by other threads and without room, because
+        that may take minutes.
+        """
+        environment = version.spec.environment
         try:
-            self._jobs.start(functools.partial(self._load, version))
+            if environment is None or environment.is_made:
+                self._jobs.start(functools.partial(self._load, version))
+            else:
+                self._installs.start(functools.partial(self._install, version))
         except Exception as error:  # no thread can start
+            self._fail(version, error)
+
+    def _install(self, version: Version) -> None:
+        try:
+            with self._noting(version) as note:
+                self._making.prepare(version, note)()
+            self._jobs.start(functools.partial(self._load, version))
+        except BaseException as error:
             self._fail(version, error)
 
     def _load(self, version: Version) -> None:
@@ -340,14 +364,10 @@ class Loader:
     def _loaded(self, version: Version) -> BaseStreamer:
         while True:
             self._make_room(version, loaded=False)
-            note = functools.partial(self._note, version)
             begun = time.monotonic()
-            try:
+            with self._noting(version) as note:
                 streamer = self._making.make(version, note, self._worker_died)
                 version.load_seconds = time.monotonic() - begun
-            finally:
-                note(None)
-                version.progress = None
             try:
                 if version.settings:
                     streamer.configure(**version.settings)
@@ -361,11 +381,21 @@ class Loader:
             with self.lock:
                 self.budget.free(version)
 
-    def _note(self, version: Version, coming: Any) -> None:
-        with self.lock:
-            if coming is not None and self.closed:
-                raise StreamerClosed("the hub is closed")
-            version.coming = coming
+    @contextlib.contextmanager
+    def _noting(self, version: Version) -> Iterator[Callable[[Any], None]]:
+        """Give a function that notes what `close` has to end."""
+
+        def note(coming: Any) -> None:
+            with self.lock:
+                self.check_open()
+                self._coming[version] = coming
+
+        try:
+            yield note
+        finally:
+            with self.lock:
+                self._coming.pop(version, None)
+            version.progress = None
 
     def _publish(self, version: Version, streamer: BaseStreamer) -> bool:
         """Give the requests of a version to its streamer. Return False if the hub is closed."""
@@ -388,7 +418,7 @@ class Loader:
             except Exception as error:
                 _log.not_observed(version, error)
         for piece in waiting:
-            self.forward(streamer, piece)
+            self._forward(version, streamer, piece)
         with self.lock:
             closed = self.closed
             if closed:  # meanwhile, and `close` closes the streamer
@@ -519,9 +549,10 @@ class Loader:
 
     def _reset_after_fork(self) -> None:
         self.forked = True
+        self._coming = {}
         for version in list(self.budget.holders):
             version.waiting, version.wanted = [], False
-            version.coming = version.leaving = None
+            version.leaving = None
             if version.state in MOVING:
                 version.state = State.READY if version.streamer is not None else State.UNLOADED
                 if version.streamer is None:

@@ -28,6 +28,13 @@ class Making:
         self._workers = workers
         self._growing = original("_thread", "allocate_lock")()
 
+    def prepare(self, version: Version, note: Callable[[Any], None]) -> Callable[[], None]:
+        """Make the environment of a version if it is missing, and return what releases it."""
+        environment = version.spec.environment
+        if environment is None:
+            return _nothing
+        return environment.prepare(note, functools.partial(_tell, version))
+
     def make(
         self,
         version: Version,
@@ -54,9 +61,7 @@ class Making:
                 version.name,
                 functools.partial(on_death, version),
             )
-        release = _nothing
-        if spec.environment is not None:
-            release = spec.environment.prepare(note, functools.partial(_tell, version))
+        release = self.prepare(version, note)
         try:
             with _alone(spec, self._growing):
                 measured = _memory.begin()

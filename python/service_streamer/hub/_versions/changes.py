@@ -23,6 +23,9 @@ _EVENT = struct.Struct("iIII")
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 
 
+MOUNTS = "/proc/self/mountinfo"
+
+
 def library() -> ctypes.CDLL:
     """Return the C library of this process."""
     return ctypes.CDLL(None, use_errno=True)
@@ -55,6 +58,10 @@ class Changes:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Not before the last `wake`, and not at exit.
         weakref.finalize(self, os.close, self._wake).atexit = False
+        self._mounts = -1
+        with contextlib.suppress(OSError):
+            self._mounts = os.open(MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._mounts).atexit = False
         self.restart()
 
     def restart(self) -> None:
@@ -77,8 +84,8 @@ class Changes:
             self._fail("fs.inotify.max_user_watches")
 
     def wait(self, timeout: float | None) -> list[Change]:
-        """Block until something changes, `wake` is called, or the time is over."""
-        return self._after(timeout, [self._wake, self._fd])
+        """Block until something changes, also a mount, `wake` is called, or the time is over."""
+        return self._after(timeout, [self._wake, self._fd, self._mounts])
 
     def pause(self, seconds: float) -> list[Change]:
         """Block for a time, or until `wake` is called. Return the changes until then."""
@@ -99,7 +106,7 @@ class Changes:
         poll = original("select", "poll")()
         for fd in fds:
             if fd >= 0:
-                poll.register(fd, select.POLLIN)
+                poll.register(fd, select.POLLPRI if fd == self._mounts else select.POLLIN)
         poll.poll(None if timeout is None else 1000 * max(0.0, timeout))
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)

@@ -1,8 +1,9 @@
 """Environments of Python packages for the workers of a version, made from the list in its folder.
 
-An environment lies in the cache folder, and its name is a digest of the list and of this Python.
-So versions with the same list share one. A process that makes an environment locks its folder, and
-a file `READY` in it is written last. Processes that use one lock it, too, so none removes it.
+An environment lies in the cache folder, and its name is a digest of the list, of the files that it
+names, and of this Python. So versions with the same list share one. A process that makes an
+environment locks its folder, and a file `READY` in it is written last. Processes that use one lock
+it, too, so none removes it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import hashlib
 import itertools
 import os
 import re
+import select
+import shlex
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +34,7 @@ from ..._processes.own_package import CHECK
 from ..._processes.process import Process
 from ..._processes.start import closing_inheritable, interpreter
 from ..._waiting.threads import Condition, original
+from ..._waiting.timeouts import countdown
 
 CACHE = "SERVICE_STREAMER_CACHE"
 """the variable that names the cache folder"""
@@ -41,8 +46,11 @@ PAUSE = 0.2  # s between two looks at a lock of another process
 _SCRIPT = re.compile(r"^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$", re.MULTILINE)
 """that of PEP 723"""
 
-_LOCAL = (".txt", ".whl", ".gz", ".tgz", ".bz2", ".xz", ".zip")
-"""how the names of files in a list end"""
+_NAMES = re.compile(r"-[rcef]|--[\w-]+=|\S*file:(//)?")
+"""what may stand before the name of a file in a list"""
+
+_LISTS = re.compile(r"-[rc]|--(requirement|constraint)\b")
+"""the options that name another list"""
 
 _FILES = {
     "uv.lock": ("uv.lock", "pyproject.toml"),
@@ -66,45 +74,59 @@ class Environment:
     """of the version"""
     given: str = ""
     """the interpreter that model.toml names; empty: the one of the list"""
+    model: str = ""
+    """the name of the file that may have a list inside; another name has none"""
+    timeout: float | None = None
+    """seconds in which it has to be made; None: no limit"""
     kind: str = ""
-    """what has the list: "uv.lock", "requirements.txt" or "script\""""
-    packages: str = ""
+    """what has the list: "uv.lock", "requirements.txt", "script", or "script for uv\""""
+    packages: tuple[str, ...] = ()
+    """the texts of the list, and what it names"""
 
     @classmethod
-    def of(cls, folder: Path, model: str) -> Environment | None:
+    def of(cls, folder: Path, model: str, timeout: float | None = None) -> Environment | None:
         """Return the environment for the list in a folder; None: there is no list.
 
         Args:
             folder: of the version.
-            model: the name of the file that may have a list inside; another name has none.
+            model, timeout: the fields.
 
         Raises:
             OSError: a file cannot be read.
-            ValueError: the list in the model is invalid.
+            ValueError: the list is invalid.
         """
-        for kind in _FILES:
+        for kind, files in _FILES.items():
             if (folder / kind).exists():
-                return cls(folder, "", kind, _text_of(folder, kind))
+                texts = [(folder / each).read_text(encoding="utf-8") for each in files]
+                packages = _whole(folder, kind, texts)
+                return cls(folder, "", model, timeout, kind, packages)
         if not model.endswith(".py"):
             return None
         found = _SCRIPT.search((folder / model).read_text(encoding="utf-8"))
         if found is None:
             return None
-        lines = (line[2:] for line in found["content"].splitlines())
-        script = TomlFile.of(folder / model, "\n".join(lines)).values
-        return cls(folder, "", "script", "\n".join(script.get("dependencies", ())))
+        text = "\n".join(line[2:] for line in found["content"].splitlines())
+        script = TomlFile.of(folder / model, text).values
+        listed = script.get("dependencies", [])
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+            raise ValueError(f"{folder / model}: dependencies must be a list of strings")
+        kind, dependencies = "script", "\n".join(listed)
+        packages = _whole(folder, kind, [dependencies])
+        if "uv" in script.get("tool", ()):  # such as an index
+            kind, packages = "script for uv", (*packages, text)
+        return cls(folder, "", model, timeout, kind, packages)
 
     @property
     def path(self) -> Path:
         """The folder of the environment."""
-        cache = os.environ.get(CACHE) or os.path.join(
-            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "service-streamer"
-        )
-        parts = [self.kind, self.packages, sys.version, sys.base_prefix]
-        if _names_files(self.kind, self.packages):
-            parts.append(str(self.folder))
+        parts = [self.kind, *self.packages, sys.version, sys.base_prefix]
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-        return Path(cache, "environments", digest).absolute()
+        return Path(_cache(), "environments", digest).absolute()
+
+    @property
+    def is_made(self) -> bool:
+        """True if it need not be made."""
+        return bool(self.given) or (self.path / READY).exists()
 
     @property
     def python(self) -> str:
@@ -122,10 +144,11 @@ class Environment:
             A function that lets other processes remove the environment.
 
         Raises:
-            RuntimeError: it cannot be made, or no worker can run there. The message says why.
+            RuntimeError: it cannot be made in time, no worker can run there, or another user could
+                change it. The message says why.
             StreamerClosed: the hub is closed.
         """
-        making = Making(self.path, tell)
+        making = Making(self.path, tell, self.timeout)
         begin(making)
         release = _nothing if self.given else self._locked(making)
         try:
@@ -141,6 +164,7 @@ class Environment:
             while True:
                 lock = _open(self.path)
                 try:
+                    _check_owners(self.path)
                     making.lock(lock, fcntl.LOCK_SH)
                     if not (self.path / READY).exists():
                         making.lock(lock, fcntl.LOCK_EX)
@@ -166,11 +190,8 @@ class Environment:
 
     @property
     def _list(self) -> str:
-        return (
-            f"the script in {self.folder}"
-            if self.kind == "script"
-            else str(self.folder / self.kind)
-        )
+        is_file = self.kind in _FILES
+        return str(self.folder / self.kind) if is_file else f"the script in {self.folder}"
 
     def _make(self, making: Making) -> None:
         begun = time.monotonic()
@@ -182,15 +203,18 @@ class Environment:
         required = self.folder / "requirements.txt"
         if self.kind == "script":
             required = self.path / "requirements.txt"
-            required.write_text(self.packages, encoding="utf-8")
+            required.write_text(self.packages[0], encoding="utf-8")
+        elif self.kind == "script for uv":
+            required = self.folder / self.model
         if uv is not None:  # "--allow-existing": the folder is there, because it is locked
             command = [uv, "venv", "--allow-existing", "--python", interpreter()]
             making.run([*command, str(self.path)], failed)
             command = [uv, "pip", "install", "--python", self.python, "-r", str(required)]
             if self.kind == "uv.lock":
                 command = [uv, "sync", "--frozen", "--no-dev", "--no-install-project"]
-        elif self.kind == "uv.lock":
-            raise RuntimeError(f"{failed}: a uv.lock needs the program uv: pip install uv")
+        elif "uv" in self.kind:
+            what = self.kind.replace("script for uv", "script with a table [tool.uv]")
+            raise RuntimeError(f"{failed}: a {what} needs the program uv: pip install uv")
         else:
             # This Python's own pip takes less than a second. To install another one takes more.
             bare = ["--without-pip"] if (has_pip := _has_pip()) else []
@@ -199,8 +223,8 @@ class Environment:
             command = [*(pip if has_pip else [self.python, "-m", "pip"]), "install"]
             command += ["--no-input", "--disable-pip-version-check", "-r", str(required)]
         making.run(command, failed, self.folder)
-        if self.kind in _FILES and _text_of(self.folder, self.kind) != self.packages:
-            raise RuntimeError(f"{failed}: the list was changed while it was installed")
+        if Environment.of(self.folder, self.model, self.timeout) != self:
+            raise RuntimeError(f"{failed}: the list was changed after it was read")
         (self.path / READY).touch()
         making.tell(f"made the environment for {self._list} in {time.monotonic() - begun:.1f} s")
 
@@ -211,11 +235,14 @@ class Making:
     Args:
         path: of the environment.
         tell: called with a line about the progress.
+        timeout: seconds for all of it. None: no limit.
     """
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, tell: Callable[[str], None], timeout: float | None) -> None:
         self.path = str(path)
         self.tell = tell
+        self._timeout = timeout
+        self._left = countdown(timeout)
         self._process: Process | None = None
         self._closed = False
         self._changed = Condition()
@@ -225,6 +252,7 @@ class Making:
         """Lock a folder. Waits for other processes.
 
         Raises:
+            RuntimeError: the time is over.
             StreamerClosed: `close` was called.
         """
         told = False
@@ -237,6 +265,9 @@ class Making:
                 told = True
                 if self._changed.wait_for(lambda: self._closed, PAUSE):
                     raise StreamerClosed("the hub is closed") from None
+                if self._is_late:
+                    failed = f"another process makes the environment {self.path}"
+                    raise RuntimeError(f"{failed}: {self._lateness}") from None
             else:
                 self._lock = fd
                 return
@@ -258,7 +289,7 @@ class Making:
             bare: do not tell what it prints.
 
         Raises:
-            RuntimeError: it fails. The message has what it printed.
+            RuntimeError: it fails, or the time is over. The message has what it printed.
             StreamerClosed: `close` was called.
         """
         environment = {"GIT_TERMINAL_PROMPT": "0", **os.environ}
@@ -268,8 +299,8 @@ class Making:
         lines: collections.deque[str] = collections.deque(maxlen=100)
         with self._started(
             ["/bin/sh", "-c", _REPORTING, str(folder), *command], environment
-        ) as file:
-            for line in filter(None, map(str.strip, file)):
+        ) as printed:
+            for line in printed:
                 lines.append(line)
                 if line.startswith(_EXITED):
                     break  # a process that it has started may keep the pipe open
@@ -277,10 +308,21 @@ class Making:
                     self.tell(line)
         if self._closed:
             raise StreamerClosed("the hub is closed")
-        if not lines or lines.pop() != f"{_EXITED}0":
+        has_ended = bool(lines) and lines[-1].startswith(_EXITED)
+        if not has_ended or lines.pop() != f"{_EXITED}0":
             errors = itertools.dropwhile(lambda line: not re.match("(?i)error", line), lines)
             text = "\n".join(([*errors] or [*lines])[-8:]) or "it was killed"
+            if self._is_late:
+                text = f"{self._lateness}: {text}"
             raise RuntimeError(see(f"{failed}: {text}", "an-environment-that-cannot-be-made"))
+
+    @property
+    def _is_late(self) -> bool:
+        return self._left() == 0
+
+    @property
+    def _lateness(self) -> str:
+        return f"it took longer than load_timeout in model.toml ({self._timeout:g} s)"
 
     @contextlib.contextmanager
     def _started(self, command: list[str], environment: dict[str, str]) -> Iterator[Iterable[str]]:
@@ -312,13 +354,26 @@ class Making:
             for fd in (null, write, *lock):
                 os.close(fd)
         try:
-            with open(read, encoding="utf-8", errors="replace") as file:
-                if self._closed:  # just now
-                    self.close()
-                yield file
+            if self._closed:  # just now
+                self.close()
+            yield self._lines(read)
         finally:
+            os.close(read)
             self._kill()
             self._process.wait(GRACE)
+
+    def _lines(self, fd: int) -> Iterator[str]:
+        """Yield what comes from a pipe until its end, or until the time is over."""
+        poll = original("select", "poll")()
+        poll.register(fd, select.POLLIN)
+        data, rest = b"\n", b""
+        while data:
+            left = self._left()
+            if not poll.poll(None if left is None else 1000 * left):
+                return  # a process that the program has started may keep the pipe open
+            data = os.read(fd, 1 << 16)
+            *lines, rest = re.split(b"[\r\n]", rest + (data or b"\n"))
+            yield from filter(None, (line.decode(errors="replace").strip() for line in lines))
 
     def close(self, drain: bool = False, timeout: float | None = 0) -> None:
         """End the program that runs."""
@@ -334,9 +389,40 @@ class Making:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _text_of(folder: Path, kind: str) -> str:
-    """Return the texts of the files of a list."""
-    return "\n".join((folder / file).read_text(encoding="utf-8") for file in _FILES[kind])
+def _cache() -> Path:
+    """Return the cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get(CACHE) or os.path.join(home, "service-streamer"))
+
+
+def _whole(folder: Path, kind: str, texts: list[str]) -> tuple[str, ...]:
+    """Return the texts of a list, and what they name in the folder of a version."""
+    if kind == "uv.lock":  # it has digests of files
+        named = any(re.search(r'\b(path|directory|editable) = "(?!\.")', each) for each in texts)
+        return (*texts, *[str(folder)] * named)
+    return (*texts, *_named(folder, "".join(texts), set()))
+
+
+def _named(folder: Path, text: str, seen: set[str]) -> Iterator[str]:
+    """Yield the digests of the files that a list names, and of those in them, and its folders.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: the list is invalid.
+    """
+    before = ""
+    for word in shlex.split(text.replace("\\\n", " "), comments=True):
+        name = os.path.expandvars(_NAMES.sub("", word, count=1)).partition("[")[0]
+        path = os.path.normpath(folder / name)
+        if name and os.path.isdir(path):
+            yield path
+        elif os.path.isfile(path) and path not in seen:
+            seen.add(path)
+            content = Path(path).read_bytes()
+            yield hashlib.sha256(content).hexdigest()
+            if _LISTS.match(word if word.startswith("-") else before):
+                yield from _named(Path(path).parent, content.decode(errors="replace"), seen)
+        before = word
 
 
 def interpreter_in(path: Path) -> str:
@@ -352,24 +438,32 @@ def _has_pip() -> bool:
     return False
 
 
-def _names_files(kind: str, packages: str) -> bool:
-    """Return True if a list may have paths that are relative to its folder."""
-    if kind == "uv.lock":
-        return re.search(r'\b(path|directory|editable) = "(?!\.")', packages) is not None
-    words = [word for line in packages.splitlines() for word in line.partition("#")[0].split()]
-    return any(
-        word.startswith((".", "-r", "-c", "-e", "--requirement", "--constraint", "--editable"))
-        or (word[0] != "/" and "://" not in word and ("/" in word or word.endswith(_LOCAL)))
-        for word in words
-    )
-
-
 def _open(path: Path) -> int:
     """Return a descriptor of a folder, which is made if it is missing."""
     while True:
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        for each in (path.parent, path):  # whatever the umask is
+            each.mkdir(0o755, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # another process has removed it just now
             return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _check_owners(path: Path) -> None:
+    """Check that no other user can put code into an environment.
+
+    Raises:
+        RuntimeError: the folder, or one that it is in, is that of another user.
+    """
+    *made_here, cache = path, path.parent, path.parent.parent
+    for each in (*made_here, cache):
+        about = each.stat()
+        is_open = about.st_mode & stat.S_IWOTH and each is not cache
+        if about.st_uid not in (0, os.geteuid()) or is_open:
+            raise RuntimeError(
+                f"{each} belongs to the user {about.st_uid}, with the mode "
+                f"{about.st_mode & 0o7777:o}, so others could put code there: let {CACHE} name a "
+                f"folder of the user {os.geteuid()}"
+            )
 
 
 def _unlock(fd: int) -> None:

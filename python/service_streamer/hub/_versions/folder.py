@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from ..._base.messages import describe
+from ..._models.code import ENVIRONMENT
 from .._names import VERSION, check_name
 from .model_file import FILE, ModelFile, has_own
 
@@ -191,17 +192,26 @@ class _Reader:
         if number not in found.changing or number in before.versions:
             found.versions[number] = path
 
-    def _contents(self, folder: str) -> Iterator[tuple[object, ...]]:
-        """Yield the facts of all that is in a folder, which the code of the model may compile."""
-        self._watch(folder)
+    def _contents(self, folder: str, is_python: bool = False) -> Iterator[tuple[object, ...]]:
+        """Yield the facts of all that is in a folder, which the code of the model may compile.
+
+        Args:
+            folder: that is read.
+            is_python: it is a virtual environment, or in one. Its links lead to its Python, and it
+                has too many folders to watch them.
+        """
+        if not is_python:
+            self._watch(folder)
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name == "__pycache__":
                     continue
-                self._check_inside(Path(entry.path), entry.is_symlink())
+                if not is_python:
+                    self._check_inside(Path(entry.path), entry.is_symlink())
                 if entry.is_dir(follow_symlinks=False):
                     yield (entry.path,)
-                    yield from self._contents(entry.path)
+                    found = os.path.exists(os.path.join(entry.path, ENVIRONMENT))
+                    yield from self._contents(entry.path, is_python or found)
                 else:
                     yield (entry.path, *_facts(entry))
 

@@ -17,7 +17,7 @@ from ..._base.messages import wrong_option
 from ..._base.option_names import of_other_classes
 from ..._base.options_file import OptionsFile
 from ..._base.toml import TomlFile
-from ..._models.code import FolderCode, import_target
+from ..._models.code import FolderCode, import_target, source_files
 from ..._models.model import is_managed
 from ..._pipeline.kinds import kind_for
 from ..._processes.streamer import Streamer
@@ -179,9 +179,12 @@ class ModelFile:
         }
         environment = None
         if self.python:
-            environment = Environment(folder, interpreter_in(Path(self.python)))
+            environment = Environment(
+                folder, interpreter_in(Path(self.python)), timeout=self.load_timeout
+            )
         elif self.environments == "auto":
-            environment = Environment.of(folder, self.model.partition(":")[0])
+            name = self.model.partition(":")[0]
+            environment = Environment.of(folder, name, self.load_timeout)
         if _CODE.fullmatch(self.model) or environment is not None:
             return self._spec_of_code(folder, environment, rest)
         if not _is_file(self.model):
@@ -235,7 +238,7 @@ class ModelFile:
             code = FolderCode(str(folder), self.model, python, self.steps, self.parameters)
             spec = ModelSpec(code, processes=True, shared=False, **rest, **self.options)
             spec.environment, spec.load_timeout = environment, self.load_timeout
-        facts = sorted((str(each), *_facts(each)) for each in folder.rglob("*.py"))
+        facts = sorted((each, *_facts(Path(each))) for each in source_files(str(folder)))
         spec.code_stamp = hash(tuple(facts))
         return spec
 

@@ -416,11 +416,14 @@ class Rollout:
 
 
 def _spec(model: Model, file: ModelFile, number: int) -> ModelSpec:
-    """Return the spec of a version. It is made again if its folder or model.toml has changed."""
+    """Return the spec of a version. It is made again if its folder or model.toml has changed.
+
+    Also after a failure: the reason may be outside this folder, such as in a list of packages.
+    """
     version, stamp = model.get(number), model.stamps.get(number)
-    if version is not None and stamp is not None and version.made_of == (file, stamp):
-        return version.next_spec
-    return file.spec(model.folders[number])
+    if version is None or stamp is None or version.is_broken or version.made_of != (file, stamp):
+        return file.spec(model.folders[number])
+    return version.next_spec
 
 
 def _has_failed(version: Version) -> bool:

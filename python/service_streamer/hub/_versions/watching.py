@@ -14,14 +14,13 @@ from typing import NamedTuple
 from ..._base.messages import describe
 from ..._waiting.threads import Condition, NativeThread
 from .. import _log
-from .changes import ITSELF, MOVED_TO, Changes
+from .changes import ITSELF, MOUNTS, MOVED_TO, Changes
 from .folder import SETTLED, Found, scan
 
 QUIET = 0.1  # s without a change, after which the folder is read
 LONGEST = 0.4  # s from the first change
 LOOK = 10.0  # s between two looks at what no change is reported of
 LOOK_OVER_NETWORK = 5.0  # s
-MOUNTS = Path("/proc/self/mountinfo")
 
 # Changes of these come from this machine. Others, such as NFS, do not report those of other ones.
 _OWN = {
@@ -150,13 +149,14 @@ class Watching:
         while True:
             self._changes.restart()
             self._place = _place_of(self.root)
+            self._mounts = _mounts_of(self.root)
             self._changes.add(str(self._place.path))
             for each in (self.root, *self.root.parents):
                 if each.is_symlink():  # which can be replaced
                     self._changes.add(str(each.parent))
             for each in self._place.path.resolve().parents:
                 self._changes.add(str(each), ITSELF)
-            if self._place == _place_of(self.root):
+            if self._place == _place_of(self.root) and self._mounts == _mounts_of(self.root):
                 return
 
     def _look(self, names: Collection[str] | None, moved: Collection[str]) -> None:
@@ -209,6 +209,7 @@ class Watching:
             each.kind & ITSELF and each.folder and self.root not in Path(each.folder).parents
             for each in changes
         )
+        is_elsewhere = is_elsewhere or self._mounts != _mounts_of(self.root)
         if self._next_look is not None and now >= self._next_look:
             return None, moved, is_elsewhere
         names = {name for name, at in self._later.items() if now >= at}
@@ -248,15 +249,25 @@ def _place_of(path: Path) -> _Place:
 
 def reports_changes(root: Path) -> bool:
     """Return False if other machines may change the folder, or a folder that is mounted in it."""
-    try:
-        lines = MOUNTS.read_text().splitlines()
-    except OSError:
-        return True
-    kinds: dict[Path, str] = {}
-    for line in lines:
-        place, _, kind = line.partition(" - ")
-        path = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), place.split()[4]))
-        kinds[path] = kind.split()[0]  # the last one at a path is on top
+    kinds = {path: kind for path, _, kind in _mounts_of(root)}  # the last one at a path is on top
     inside = {kind for path, kind in kinds.items() if root in path.parents}
-    own = next((kinds[each] for each in (root, *root.parents) if each in kinds), "")
-    return inside | {own} <= _OWN
+    own = [kinds[each] for each in (root, *root.parents) if each in kinds][:1]
+    return inside.union(own) <= _OWN
+
+
+def _mounts_of(root: Path) -> list[tuple[Path, str, str]]:
+    """Return the file systems that a folder is on, and those that are mounted in it.
+
+    Returns:
+        The path, the number and the kind of each; nothing if they are not known.
+    """
+    found = []
+    root = root.resolve()
+    with contextlib.suppress(OSError):
+        for line in Path(MOUNTS).read_text().splitlines():
+            place, _, kind = line.partition(" - ")
+            number, *_, escaped = place.split()[:5]
+            path = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped))
+            if path == root or path in root.parents or root in path.parents:
+                found.append((path, number, kind.split()[0]))
+    return found

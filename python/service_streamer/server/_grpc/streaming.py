@@ -17,6 +17,8 @@ from .conversion import infer_request, infer_response, options_of
 _IN_FLIGHT = 256  # requests of one call; then the client has to wait
 _UNSENT = 64  # responses of one call; then its requests have to wait
 
+_FINAL = "triton_final_response"
+
 _Request = messages.message("inference.ModelInferRequest")
 _Response = messages.message("inference.ModelStreamInferResponse")
 
@@ -86,12 +88,16 @@ class StreamCall:
     async def _infer(self, request: Any) -> None:
         options = options_of(request, self._context)
         responses = self._service.infer_stream(infer_request(request), options)
+        has_end = request.parameters["triton_enable_empty_final_response"].bool_param
         async with contextlib.aclosing(responses):
             async for each in responses:
-                await self._unsent.put(_Response(infer_response=infer_response(each)))
-        if request.parameters["triton_enable_empty_final_response"].bool_param:
+                response = _Response(infer_response=infer_response(each))
+                if has_end:  # without the parameter it counts as the last one
+                    response.infer_response.parameters[_FINAL].bool_param = False
+                await self._unsent.put(response)
+        if has_end:
             response = _response_to(request)
-            response.infer_response.parameters["triton_final_response"].bool_param = True
+            response.infer_response.parameters[_FINAL].bool_param = True
             await self._unsent.put(response)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+from ..._base.http import disconnected
 from .._interrupt import Interrupt
 from .bodies import Bodies
 from .messages import Disconnected, Request, Response
@@ -140,8 +141,7 @@ class _Watch:
             self._connection.when_client_goes(None)
 
     async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await disconnected(self._receive)
         self._gone.send()
 
 

@@ -1,9 +1,10 @@
-"""What the exceptions of a streamer mean to a client of HTTP."""
+"""What clients of HTTP get for the exceptions of a streamer, and how they leave."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .errors import (
@@ -36,3 +37,9 @@ def pause(error: Any, status: int) -> int | None:
             seconds: float = min(_LONGEST_PAUSE, max(1, error.retry_after))  # 1 for NaN
             return math.ceil(seconds)
     return 1 if status in (429, 503) else None
+
+
+async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Wait until the client of a request of ASGI has gone. Its body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

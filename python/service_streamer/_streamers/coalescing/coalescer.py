@@ -9,64 +9,48 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
-from .. import _core
-from .._base.errors import RequestTimeout, StreamerError, WorkerLost
-from .._base.messages import describe
-from .._base.model_errors import copy_error, detached
-from .._base.options import MAX_COUNT, Cache, Options
-from .._base.request_context import reader_of
-from .._engine.backend import EngineLike
-from .._engine.future import Future
-from .._engine.waiting_room import EngineThreads
-from .._waiting.threads import original
-from .._waiting.timeouts import countdown
+from ... import _core
+from ..._base.errors import RequestTimeout, StreamerError, WorkerLost
+from ..._base.messages import describe, short, wrong_option
+from ..._base.model_errors import copy_error, detached
+from ..._base.options import MAX_COUNT, Cache, Options
+from ..._base.request_context import reader_of
+from ..._engine.backend import EngineLike, SharingEngine
+from ..._engine.future import Future
+from ..._engine.waiting_room import EngineThreads
+from ..._waiting.threads import original
+from ..._waiting.timeouts import countdown
 from .answers import Answers
 from .keys import key_by, key_of
 
 _SECONDS = (int, float)
-STRIPES = 64
-"""parts of the table, each with a lock: a large item that is being pickled holds up few others"""
-
 _logger = logging.getLogger("service_streamer")
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class SharedItem:
-    """An item that is queued or running for one or more callers, or was answered by the cache.
-
-    Its request has no deadline and no caller of its own. It ends when the last caller leaves.
-    """
+class _Share(NamedTuple):
+    """The part of one caller in an item that is queued or running, or was answered by the cache."""
 
     key: Hashable | None
     """None: no other item is equal to it"""
-    priority: int
-    future: Any
-    """None: the cache had its output"""
+    request: _core.FutureBase[Any] | None
+    """without a deadline, and abandoned when its last caller leaves; None: the cache answered"""
+    sent: bool
+    """False: the request or the output was there already"""
+    generation: int
+    """of the cache before the caller came"""
     output: Any = None
-    wanted: int = 1
-    """the number of its callers; guarded by the lock of its stripe"""
-    generation: int | None = None
-    """of the cache when it began; None: its output is not kept"""
+
+    @property
+    def runs(self) -> bool:
+        """True if the model works on it."""
+        return self.request is not None and self.request.running()
 
     @property
     def may_be_dropped(self) -> bool:
         """True if the model has not received it."""
-        future = self.future
-        return future is not None and not future.done() and not future.running()
-
-
-class _Stripe:
-    """A part of the table: the items that other callers may join, by key."""
-
-    __slots__ = ("cached", "coalesced", "live", "lock")
-
-    def __init__(self) -> None:
-        self.lock = original("_thread", "RLock")()  # `weight` or a finalizer may use the streamer
-        self.live: dict[Hashable, SharedItem] = {}
-        self.coalesced = 0
-        self.cached = 0
+        return self.request is not None and not self.request.done() and not self.request.running()
 
 
 class Coalescer:
@@ -82,12 +66,23 @@ class Coalescer:
     """
 
     def __init__(self, engine: EngineLike, options: Options) -> None:
+        if not isinstance(engine, SharingEngine):
+            raise wrong_option(
+                f"coalesce and cache need an engine with share(), which {short(engine)} has not"
+            )
         self._inner = engine
         by = options.coalesce
         self._key: Callable[[Any], Hashable | None] = key_by(by) if callable(by) else key_of
         self._copies = by == "copy"
         self._answers = Answers(options.cache) if isinstance(options.cache, Cache) else None
-        self._stripes = tuple(_Stripe() for _ in range(STRIPES))
+        self._predict_shared: Callable[..., Any] | None = None
+        """for one item; None: the cache, the copies or the engine need more"""
+        if isinstance(engine, _core.Engine) and self._answers is None and not self._copies:
+            self._predict_shared = engine.predict_shared
+        self._live: dict[Hashable, _core.FutureBase[Any]] = {}
+        """the requests that other callers may join; changed by ``Engine.share`` and `_leave`"""
+        self._saved_lock = original("_thread", "RLock")()  # a finalizer may use the streamer
+        self._saved = {"coalesced": 0, "cached": 0}
         self._callers = _Callers()
         self._at_next_request: list[Callable[[], object]] = []
 
@@ -100,35 +95,46 @@ class Coalescer:
         if self._at_next_request:
             self._begin_request()
         items = _core.item_list(batch)
+        if len(items) == 1 and (predict_shared := self._predict_shared) is not None:
+            key = self._key(items[0])
+            answer = predict_shared(items, timeout, priority, tenant, self._live, key)
+            if type(answer) is list:
+                return answer
+            request, sent = answer
+            del answer
+            try:
+                if not sent:
+                    self._count("coalesced")
+                return [self._wait(request, 0.0 if sent else timeout, timeout, 1)]
+            finally:
+                request._leave(self._live, key)
+                del request  # or the traceback of an error would keep it, and it has the error
         usual = timeout is None or (type(timeout) in _SECONDS and timeout >= 0)
         if not usual or not items:
             self._inner.predict([], timeout, priority, tenant)  # raises what any request would
-        elif len(items) == 1:
-            one, _ = self._join(self._key(items[0]), items[0], priority, tenant, None, False)
-            try:
-                return [self._wait(one, timeout, timeout, 1)]
-            finally:
-                self._leave(one)
-                del one  # or the traceback of an error would keep it, and it has the error
         keys = list(map(self._key, items))
         deadline = None if timeout is None else time.monotonic() + timeout
-        joined: list[SharedItem] = []
+        shares: list[_Share] = []
         outputs: list[Any] = []
         each = None
         admitted = False
         try:
             for key, item in zip(keys, items, strict=True):
-                each, sent = self._join(key, item, priority, tenant, None, admitted)
-                joined.append(each)
-                admitted = admitted or sent
-            for each in joined:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                outputs.append(self._wait(each, left, timeout, len(items)))
+                each = self._join(key, item, priority, tenant, None, admitted)
+                shares.append(each)
+                admitted = admitted or each.sent
+            for each in shares:
+                output = each.output
+                if each.request is not None:
+                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    output = self._wait(each.request, left, timeout, len(items))
+                    self._keep(each.key, output, each.generation)
+                outputs.append(self._output(each.key, output))
             return outputs
         finally:
-            each = None  # or the traceback of an error would keep the item, which has the error
-            while joined:
-                self._leave(joined.pop())
+            each = None  # or the traceback of an error would keep its request, which has the error
+            while shares:
+                self._leave(shares.pop())
 
     def submit(self, *request: Any) -> Any:
         """Do what ``Engine.submit`` does, but never block: the request waits for room."""
@@ -201,11 +207,7 @@ class Coalescer:
 
     def saved(self) -> dict[str, int]:
         """Return the fields of `StreamerStats` that count the items that did not run."""
-        stripes = self._stripes
-        return {
-            "coalesced": sum(each.coalesced for each in stripes),
-            "cached": sum(each.cached for each in stripes),
-        }
+        return dict(self._saved)
 
     def own_this_thread(self) -> bool:
         """Return True if the calling thread is its own, so it must not wait for `end_close`."""
@@ -220,9 +222,7 @@ class Coalescer:
 
     def clear(self) -> None:
         """Forget all outputs: another version of the model answers from now on."""
-        for each in self._stripes:
-            with each.lock:
-                each.live.clear()
+        self._live.clear()
         if self._answers is not None:
             self._answers.clear()
 
@@ -236,79 +236,53 @@ class Coalescer:
         tenant: str | None,
         context: bytes | None,
         admitted: bool,
-    ) -> tuple[SharedItem, bool]:
-        """Return the equal item that is there, or send this one; True: it was sent. Never blocks.
+    ) -> _Share:
+        """Return the part in the equal item that is there, or send this one. Never blocks.
 
         Args:
             admitted: another item of the request was sent, so the queue does not refuse this one.
         """
-        if key is None:
-            future = self._inner.submit_async([item], None, priority, tenant, context, admitted)
-            return SharedItem(None, priority, future), True
-        stripe = self._stripe_of(key)
-        with stripe.lock:
-            answers = self._answers
-            shared = stripe.live.get(key)
-            if shared is not None:
-                if type(priority) is not int:
-                    self._check(priority, tenant)  # as < may not work
-                if not shared.future.done():
-                    # a request of a higher priority does not wait behind the others in the queue
-                    if priority <= shared.priority or shared.future.running():
-                        self._check(priority, tenant)
-                        shared.wanted += 1
-                        stripe.coalesced += 1
-                        return shared, False
-                elif answers is not None and shared.future.exception() is None:
-                    self._keep(shared, shared.future.result()[0])  # its callers wake later
-            if answers is not None and (answer := answers.get(key)) is not None:
-                self._check(priority, tenant)
-                stripe.cached += 1
-                return SharedItem(key, priority, None, answer[0]), False
-            future = self._inner.submit_async([item], None, priority, tenant, context, admitted)
-            shared = stripe.live[key] = SharedItem(key, priority, future)
-            if answers is not None:
-                shared.generation = answers.generation
-            return shared, True
+        answers, generation = self._answers, 0
+        if answers is not None and key is not None:
+            generation = answers.generation
+            live = self._live.get(key)
+            if live is not None and live.done() and live.exception() is None:
+                self._keep(key, live.result()[0], generation)  # its callers wake later
+            if (answer := answers.get(key)) is not None:
+                self._inner.submit_async([], None, priority, tenant)  # raises what any would
+                self._count("cached")
+                return _Share(key, None, False, generation, answer[0])
+        request, sent = self._inner.share(
+            [item], priority, tenant, context, admitted, self._live, key
+        )
+        if not sent:
+            self._count("coalesced")
+        return _Share(key, request, sent, generation)
 
-    def _check(self, priority: int, tenant: str | None) -> None:
-        """Raise what a request that is sent would raise. Never blocks."""
-        self._inner.submit_async([], None, priority, tenant)
+    def _leave(self, share: _Share) -> None:
+        if share.request is not None:
+            share.request._leave(self._live, share.key)
 
-    def _leave(self, shared: SharedItem) -> None:
-        """Let a caller of an item go. Without the last one it is cancelled."""
-        future = shared.future
-        if future is None:
-            return
-        if shared.key is not None:
-            stripe = self._stripe_of(shared.key)
-            with stripe.lock:
-                shared.wanted -= 1
-                if shared.wanted:
-                    return
-                if stripe.live.get(shared.key) is shared:
-                    del stripe.live[shared.key]
-        if not future.done():
-            future._abandon()
+    def _count(self, saved: str) -> None:
+        with self._saved_lock:
+            self._saved[saved] += 1
 
     def _wait(
-        self, shared: SharedItem, left: float | None, timeout: float | None, items: int
+        self,
+        request: _core.FutureBase[Any],
+        left: float | None,
+        timeout: float | None,
+        items: int,
     ) -> Any:
         """Return the output of an item for one caller. Blocks."""
-        future = shared.future
-        if future is None:
-            return self._output(shared, shared.output)
         try:
-            error = future.exception(left)
+            error = request.exception(left)
         except RequestTimeout:
             text = f"the request of {items} item{'s' * (items != 1)} was not answered within"
             raise RequestTimeout(f"{text} its deadline ({timeout:g} s)") from None
         if error is None:
-            output = future.result()[0]
-            if shared.generation is not None:
-                self._keep(shared, output)
-            return self._output(shared, output) if self._copies else output
-        del shared, future  # which have the exception, whose traceback has this frame
+            return request.result()[0]
+        del request  # which has the exception, whose traceback has this frame
         try:
             raise copy_error(error)
         finally:
@@ -341,24 +315,24 @@ class Coalescer:
         try:
             rest = (request.priority, request.tenant, request.context, request.admitted)
             try:
-                shared, sent = self._join(part.key, part.item, *rest)
-                request.admitted = request.admitted or sent
+                share = self._join(part.key, part.item, *rest)
+                request.admitted = request.admitted or share.sent
             except StreamerError as error:  # the queue is full, or the streamer closed
                 request.refusal = [error]
                 batch.fail(copy_error(error))
                 return
             part.item = None
-            if shared.future is None:
-                batch.complete([self._output(shared, shared.output)])
-            elif request.add(shared):
-                shared.future.add_done_callback(functools.partial(self._arrived, batch, shared))
+            if share.request is None:
+                batch.complete([self._output(share.key, share.output)])
+            elif request.add(share):
+                share.request.add_done_callback(functools.partial(self._arrived, batch, share))
         except Exception as error:
             batch.fail(detached(error))
         except BaseException:  # a Ctrl-C is for this thread, and the item may be of another caller
             batch.fail(_interrupted())
             raise
 
-    def _arrived(self, batch: _core.Batch, shared: SharedItem, future: Any) -> None:
+    def _arrived(self, batch: _core.Batch, share: _Share, future: Any) -> None:
         """Answer one caller of an item: a done callback."""
         if batch.ended:
             return
@@ -368,26 +342,21 @@ class Coalescer:
                 batch.fail(copy_error(error))
                 return
             output = future.result()[0]
-            self._keep(shared, output)
-            batch.complete([self._output(shared, output)])
+            self._keep(share.key, output, share.generation)
+            batch.complete([self._output(share.key, output)])
         except Exception as error:
             batch.fail(detached(error))
         except BaseException:
             batch.fail(_interrupted())
             raise
 
-    def _keep(self, shared: SharedItem, output: Any) -> None:
-        generation = shared.generation
-        if generation is not None and self._answers is not None:
-            shared.generation = None
+    def _keep(self, key: Hashable | None, output: Any, generation: int) -> None:
+        if key is not None and self._answers is not None:
             with contextlib.suppress(Exception):  # of the code of an output that tells its size
-                self._answers.put(shared.key, output, generation)
+                self._answers.put(key, output, generation)
 
-    def _output(self, shared: SharedItem, output: Any) -> Any:
-        return copy.deepcopy(output) if self._copies and shared.key is not None else output
-
-    def _stripe_of(self, key: Hashable) -> _Stripe:
-        return self._stripes[hash(key) % STRIPES]
+    def _output(self, key: Hashable | None, output: Any) -> Any:
+        return copy.deepcopy(output) if self._copies and key is not None else output
 
 
 def _interrupted() -> WorkerLost:
@@ -409,7 +378,7 @@ class _Request:
     __slots__ = (
         "_coalescer",
         "_ended",
-        "_shared",
+        "_shares",
         "admitted",
         "context",
         "priority",
@@ -426,7 +395,7 @@ class _Request:
         admitted: bool,
     ) -> None:
         self._coalescer = coalescer
-        self._shared: list[SharedItem] = []
+        self._shares: list[_Share] = []
         self._ended = False
         self.refusal: list[StreamerError] | None = None
         """why an item could not be sent; the calling thread takes it out to raise it"""
@@ -436,9 +405,9 @@ class _Request:
         self.tenant = tenant
         self.context = context
 
-    def add(self, shared: SharedItem) -> bool:
+    def add(self, share: _Share) -> bool:
         """Add an item. Return False if the request has ended."""
-        self._shared.append(shared)
+        self._shares.append(share)
         if self._ended:
             self.end()
         return not self._ended
@@ -446,27 +415,28 @@ class _Request:
     def end(self) -> None:
         """Leave all items. May be called more than once."""
         self._ended = True
-        while self._shared:
+        while self._shares:
             try:
-                shared = self._shared.pop()  # atomic
+                share = self._shares.pop()  # atomic
             except IndexError:
                 break
-            self._coalescer._leave(shared)
+            self._coalescer._leave(share)
 
     def check_may_wait(self) -> None:
         """Raise RuntimeError in a thread that runs the model: it would wait for itself."""
-        for each in self._shared[:1]:
-            each.future._check_waiter()
+        for each in self._shares[:1]:
+            if each.request is not None:
+                each.request._check_waiter()
 
     @property
     def may_be_cancelled(self) -> bool:
         """True if the model has not received all items."""
-        return any(each.may_be_dropped for each in list(self._shared))
+        return any(each.may_be_dropped for each in list(self._shares))
 
     @property
     def runs(self) -> bool:
         """True if the model works on an item."""
-        return any(each.future.running() for each in list(self._shared))
+        return any(each.runs for each in list(self._shares))
 
 
 class CoalescedFuture(Future):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from .._base.messages import short, wrong_option
+from ..._base.messages import short, wrong_option
 
 DIRECT = 128  # bytes of an array that are their own key; the hash of more takes less memory
 

@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -39,10 +38,6 @@ void wake_all(std::atomic<std::uint32_t>& word) {
 
 timespec time_left(TimePoint until) {
   return to_timespec(TimePoint(until - Clock::now()));
-}
-
-void use_exact_timers() {
-  prctl(PR_SET_TIMERSLACK, 1UL);
 }
 
 Parker::Wake Parker::park(TimePoint deadline) {

@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from .._base.options import Cache, memory
-from .._waiting.threads import original
+from ..._base.options import Cache, memory
+from ..._waiting.threads import original
 
 
 class _Answer(NamedTuple):
@@ -45,7 +45,9 @@ class Answers:
             return (answer.output,)
 
     def put(self, key: Hashable, output: Any, generation: int) -> None:
-        """Keep an output, unless `clear` was called since the `generation` in which it began."""
+        """Keep an output, unless one is known or `clear` was called since the `generation`."""
+        if self.get(key) is not None:  # each of the callers of an item puts its output
+            return
         if _is_part(output):  # or it would keep the outputs of its whole batch
             output = output.copy()
         size = size_of(output) + size_of(key) if self._most_bytes else 0
