@@ -1,37 +1,34 @@
 """All that is to be looked at when there is a GPU for an hour: `make first-gpu-hour`.
 
-Steps of at most eight minutes. Each adds its part to the report in build/first-gpu-hour as soon as
-it has ended; one that fails, or takes too long, does not stop the others. A second call goes on
-where the first was ended; `--again STEP` repeats a step. Nothing is downloaded.
+Steps of at most eight minutes, the most valuable first. Each adds its part to report.md in
+build/first-gpu-hour when it ends; one that fails, or takes too long, does not stop the others.
+A second call goes on where the first was ended. Nothing is downloaded.
 """
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 480.0
 LEFT_OUT = 77
 """the status of a command that cannot run here"""
+ENDED = ("passed", "left out")
+OPEN = "not ended"
+"""the call ended before the step did; the next call begins it anew"""
 TAIL = 12_000
 """characters of its output that a step keeps"""
-
-# What is there counts as up to date, so make installs nothing.
-MAKE = "make " + " ".join(
-    f"-o {each}"
-    for each in (
-        *(".venv/.tools", ".venv/.installed"),
-        *("build/torch/.installed", "build/weights/.installed"),
-    )
-)
-PYTEST = "{python} -m pytest -q -p no:cacheprovider {plugin} tests/python/native"
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
@@ -46,146 +43,253 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """How a step ended: "passed", "failed", "left out" or "ended after … s"."""
+    """How a step ended: one of ENDED, "failed …", "ended after … s"; or OPEN."""
 
     name: str
     about: str
     command: str
-    outcome: str
-    seconds: float
-    output: str
+    outcome: str = OPEN
+    seconds: float = 0.0
+    output: str = ""
 
 
-def own(name: str) -> str:
-    """One of the steps that are functions of gpu_steps.py."""
-    return f"{{python}} tests/tools/gpu_steps.py {name}"
+# The package in a folder of its own, for a Python that need not have pip: links to its files, and
+# its modules. With bin/, that is also an environment for make.
+INSTALL = """
+set -e
+mkdir -p {folder}/bin
+for each in cmake ctest ninja; do ln -sf "$(command -v $each)" {folder}/bin/; done
+cmake -S . -B build/gpu-core -G Ninja -DCMAKE_INSTALL_PREFIX={folder} -DPython_EXECUTABLE={python} \
+  -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=ON \
+  -DSERVICE_STREAMER_VERSION="$(sed -n 's/^version = "\\(.*\\)"/\\1/p' pyproject.toml)" \
+  -Dpybind11_DIR="$({python} -m pybind11 --cmakedir)"
+cmake --build build/gpu-core
+cp -rsf {root}/python/service_streamer {folder}
+ln -sfn {root} {folder}/service_streamer/_src
+cmake --install build/gpu-core
+touch {folder}/.tools
+"""
 
 
-def command_if(program: str, command: str) -> str:
-    """The command, left out where there is no such program."""
-    instead = f"echo 'left out: there is no {program}'; exit {LEFT_OUT}"
-    return f"command -v {program} >/dev/null || {{{{ {instead}; }}}}; {command}"
+def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
+    """The steps, on a GPU or on two that the CPU plays.
 
-
-STEPS = (
-    Step("machine", "the machine, its driver and its torch", "nvidia-smi; nvcc --version; "
-         "{python} -m torch.utils.collect_env", 120),
-    Step("symbols", "the functions of torch and CUDA, with their signatures",
-         "{python} tests/tools/torch_symbols.py build/torch", 240),
-    Step("build", "the module with kernels, for this torch", f"{MAKE} build/native/.built{{simulation}}"),
-    Step("kernels", "the kernels, compared with the CPU: the first half of make test-cuda",
-         command_if("nvcc", f"{MAKE} test-cuda TORCH=")),
-    Step("sanitizer", "the same under compute-sanitizer", command_if("compute-sanitizer",
-         "compute-sanitizer --error-exitcode 1 build/cuda/tests/cpp/cuda_test")),
-    Step("tests", "the Python tests that need a GPU: the second half of make test-cuda",
-         f"SERVICE_STREAMER_EXPECT_CUDA=1 {PYTEST} -m 'torch and needs_cuda'"),
-    Step("package", "a .pt2 from its compilation to its outputs",
-         f"{PYTEST} -m torch -k 'a_package_runs_on_the_gpu or has_kernels'"),
-    Step("overlap", "streams: a copy beside a computation", own("overlap"), 120),
-    Step("pinned", "copies from pinned memory", own("pinned"), 120),
-    Step("memory", "what is learned from too little memory", own("memory"), 240),
-    Step("workers", "two worker processes on one GPU, with and without MPS", own("workers"), 240),
-    Step("budget", "gpu_memory_budget", own("budget"), 240),
-    *(Step(f"figures-{case}", f"the figures of the case cuda: {case}",
-           f"{{only_real}}cd benchmarks && {{python}} -m cases.cuda --case {case}")
-      for case in ("images", "ragged", "pipeline")),
-)  # fmt: skip
-
-
-def run(step: Step, environment: dict[str, str]) -> Result:
-    """Run a step, and end all that it has started when its time is over."""
-    simulated = "SERVICE_STREAMER_SIMULATED_CUDA" in environment
-    command = step.command.format(
-        python=shlex.quote(sys.executable),
-        plugin="-p simulated_cuda" if simulated else "",
-        only_real=f"echo 'left out: a simulated GPU'; exit {LEFT_OUT}; " if simulated else "",
-        simulation=" && .venv/bin/cmake --build build/native --target simulated_cuda"
-        if simulated
-        else "",
+    Args:
+        folder: of an environment with the package, if it is not installed.
+        rehearse: on simulated GPUs.
+    """
+    python, root, here = (shlex.quote(str(each)) for each in (sys.executable, ROOT, folder))
+    own = f"{python} tests/tools/gpu_steps.py"
+    venv = root + "/.venv" if in_venv() else here
+    options = "-DSERVICE_STREAMER_WERROR=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON"
+    if (ROOT / "build/googletest").is_dir():
+        options += f" -DFETCHCONTENT_SOURCE_DIR_GOOGLETEST={ROOT}/build/googletest"
+    make = f"make VENV={venv} -o {venv}/.tools"
+    kernels = f"{make} test-cuda TORCH= CMAKE_OPTIONS={shlex.quote(options)}"
+    pytest = f"{python} -m pytest -q -o minversion=7.4 -p no:cacheprovider"
+    build = f"{python} -m service_streamer.build_torch --build-dir build/native"
+    if rehearse:
+        kernels = f"{make} test-cpp FOLDERS=cuda_on_cpu || exit 1; {only_with('nvcc', kernels)}"
+        pytest += " -p simulated_cuda"
+        build += " && cmake --build build/native --target simulated_cuda"
+    else:
+        kernels = only_with("nvcc", kernels)
+    by_cpp = "build/cuda/tests/cpp/cuda_test"
+    by_python = f"{pytest} -m torch -k images_are_normalised tests/python/native/test_cuda.py"
+    sanitizer = (
+        f"if [ -x {by_cpp} ]; then set -- {by_cpp}; else set -- {by_python}; fi; "
+        'compute-sanitizer --target-processes all --error-exitcode 1 "$@"'
     )
+    import_package = "from service_streamer import _core; print(_core.__file__)"
+    install = INSTALL.format(folder=here, python=python, root=root)
+    find_packages = "import importlib.util as u; print(u.find_spec('torch').origin + '/../..')"
+    return (
+        Step("machine", "what is here, and what is missing",
+             f"{python} tests/tools/gpu_machine.py", 120),
+        Step("install", "the package, where it is not installed",
+             f'{python} -c "{import_package}" || ({install})'),
+        Step("build", "the module with kernels, for this torch", build),
+        Step("tests", "the tests in Python that need a GPU: the second half of make test-cuda",
+             f"{pytest} -m 'torch and needs_cuda' tests/python/native"),
+        Step("package", "a .pt2 from its compilation to its outputs", f"{own} package"),
+        Step("kernels", "the kernels, compared with the CPU: the first half of make test-cuda",
+             kernels),
+        *(Step(f"figures-{case}", f"the figures of the case cuda: {case}", f"{own} figures {case}")
+          for case in ("ragged", "images", "pipeline")),
+        Step("sanitizer", "the kernels under compute-sanitizer",
+             only_with("compute-sanitizer", sanitizer)),
+        Step("overlap", "a copy beside a computation, and batches of ours", f"{own} overlap", 240),
+        Step("memory", "what is learned from too little memory", f"{own} memory", 240),
+        Step("budget", "gpu_memory_budget", f"{own} budget", 240),
+        Step("pinned", "copies from pinned memory", f"{own} pinned", 120),
+        Step("workers", "two worker processes on one GPU", f"{own} workers", 240),
+        Step("mps", "the same with MPS", only_with("nvidia-cuda-mps-control", f"{own} mps"), 240),
+        Step("symbols", "the functions of torch and CUDA, with their signatures",
+             f'{python} tests/tools/torch_symbols.py "$({python} -c "{find_packages}")"', 240),
+    )  # fmt: skip
+
+
+def in_venv() -> bool:
+    """True if this is the Python of a checkout where `make install` has run."""
+    return Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
+
+
+def only_with(program: str, command: str) -> str:
+    """The command, left out where there is no such program."""
+    missing = f"{{ echo 'left out: there is no {program}'; exit {LEFT_OUT}; }}"
+    return f"command -v {program} >/dev/null || {missing}; {command}"
+
+
+def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Result:
+    """Run a step, and end all processes that it has started.
+
+    Args:
+        limit: in seconds, up to the limit of the step.
+        log: has the output, also when this process is killed.
+    """
     began = time.monotonic()
-    with subprocess.Popen(
-        ["bash", "-c", command],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=step.limit)
-            status = {0: "passed", LEFT_OUT: "left out"}
-            outcome = status.get(process.returncode, "failed")
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            outcome = f"ended after {step.limit:g} s"
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    text = output.decode(errors="replace")[-TAIL:]
-    took = round(time.monotonic() - began, 1)
-    return Result(step.name, step.about, command, outcome, took, text)
+    with log.open("wb") as output:  # a pipe would end with the last process that has it
+        process = subprocess.Popen(
+            step.command,
+            shell=True,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=os.setpgrp,
+        )
+    try:
+        status = process.wait(limit)
+        outcome = {0: "passed", LEFT_OUT: "left out"}.get(status, f"failed with status {status}")
+    except subprocess.TimeoutExpired:
+        outcome = f"ended after {limit:.0f} s"
+    except (KeyboardInterrupt, SystemExit):
+        outcome = OPEN
+    end(process)
+    text = log.read_bytes().decode(errors="replace")[-TAIL:]
+    seconds = round(time.monotonic() - began, 1)
+    return Result(step.name, step.about, step.command, outcome, seconds, text)
 
 
-def write(folder: Path, steps: tuple[Step, ...]) -> dict[str, str]:
-    """Make the report of the steps that have ended. Returns their outcomes."""
-    results = {}
-    for step in steps:
-        file = folder / f"{step.name}.json"
-        if file.exists():
-            results[step.name] = Result(**json.loads(file.read_text()))
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with its group, and what has left the group: this process has adopted that."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    while adopted := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+                      if parent_of(pid) == os.getpid()]:  # fmt: skip
+        for pid in adopted:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def parent_of(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it has ended
+        return None
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def read(folder: Path) -> dict[str, Result]:
+    file = folder / "results.json"
+    values = json.loads(file.read_text()) if file.exists() else []
+    return {value["name"]: Result(**value) for value in values}
+
+
+def write(folder: Path, results: dict[str, Result]) -> None:
+    """Write what a later call reads, and the report."""
     lines = ["# The first hour on a GPU", "", "| step | outcome | seconds |", "|---|---|---|"]
     lines += [f"| {each.name} | {each.outcome} | {each.seconds} |" for each in results.values()]
     for each in results.values():
-        lines += ["", f"## {each.name}: {each.about}", "", "```text", f"$ {each.command}"]
-        lines += [each.output.rstrip(), "```"]
+        lines += ["", f"## {each.name}: {each.about}", "", "```text"]
+        lines += [f"$ {each.command.strip()}", each.output.rstrip(), "```"]
     (folder / "report.md").write_text("\n".join(lines) + "\n")
-    return {name: result.outcome for name, result in results.items()}
+    draft = folder / "results.part"
+    draft.write_text(json.dumps([asdict(each) for each in results.values()], indent=1))
+    draft.replace(folder / "results.json")
 
 
 def hour(
-    steps: tuple[Step, ...], folder: Path, environment: dict[str, str], again: list[str]
+    all_steps: tuple[Step, ...],
+    folder: Path,
+    environment: dict[str, str],
+    again: tuple[str, ...] = (),
+    seconds: float = float("inf"),
 ) -> int:
     """Run the steps that have not ended yet, and those to be repeated. Returns the status."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in again:
-        (folder / f"{name}.json").unlink(missing_ok=True)
-    for step in steps:
-        file = folder / f"{step.name}.json"
-        if file.exists():
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    deadline = time.monotonic() + seconds
+    results = read(folder)
+    for step in all_steps:
+        known = results.get(step.name)
+        failed = known is not None and known.outcome not in (*ENDED, OPEN)
+        if known is None or step.name in again or (failed and "failed" in again):
+            results[step.name] = Result(step.name, step.about, step.command)
+    first = True
+    for step in all_steps:
+        limit = min(step.limit, deadline - time.monotonic())
+        if results[step.name].outcome != OPEN or limit <= 0:
             continue
         print(f"{step.name}: {step.about}", flush=True)
-        result = run(step, environment)
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(asdict(result), indent=1))
-        part.replace(file)
-        write(folder, steps)
-        print(f"{step.name}: {result.outcome}, {result.seconds} s", flush=True)
-    outcomes = write(folder, steps)
-    bad = [name for name, outcome in outcomes.items() if outcome not in ("passed", "left out")]
-    print(f"{folder / 'report.md'}: " + (f"look at {', '.join(bad)}" if bad else "all passed"))
-    return 1 if bad else 0
+        write(folder, results)
+        result = run(step, environment, limit, folder / "running.log")
+        if limit < step.limit and result.outcome.startswith("ended") and not first:
+            result = replace(result, outcome=OPEN)  # the next call has more time for it
+        first = False
+        results[step.name] = result
+        write(folder, results)
+        print(f"{step.name}: {result.outcome}, {result.seconds:g} s", flush=True)
+        if result.outcome not in ENDED:
+            print("\n".join(f"    {line}" for line in result.output.splitlines()[-15:]), flush=True)
+        if result.outcome == OPEN:
+            break
+    print(f"the report is {folder / 'report.md'}")
+    outcomes = {name: result.outcome for name, result in results.items()}
+    later = [name for name, outcome in outcomes.items() if outcome == OPEN]
+    bad = [name for name, outcome in outcomes.items() if outcome not in (*ENDED, OPEN)]
+    for text, names in (("left for the next call", later), ("look at", bad)):
+        if names:
+            print(f"{text}: {', '.join(names)}")
+    return 1 if bad or later else 0
 
 
 def main() -> int:
     """Run the hour, or its rehearsal on simulated GPUs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    names = [step.name for step in STEPS]
-    parser.add_argument("--again", metavar="STEP", action="append", default=[], choices=names)
     parser.add_argument("--rehearse", action="store_true", help="on two GPUs that the CPU plays")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="the time of this call")
+    parser.add_argument(
+        "--again", metavar="STEP", action="append", default=[], help='repeat a step, or "failed"'
+    )
     options = parser.parse_args()
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
-    places = [ROOT / "build/torch", ROOT / "build/weights"]
-    environment = dict(os.environ, PIP_NO_INDEX="1")
-    environment["PATH"] = f"{environment['PATH']}:/usr/local/cuda/bin"
+    all_steps = steps(folder / "environment", options.rehearse)
+    if wrong := set(options.again) - {"failed", *(step.name for step in all_steps)}:
+        parser.error(f"there is no step {', '.join(wrong)}: {', '.join(s.name for s in all_steps)}")
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    places = [] if in_venv() else [folder / "environment"]
+    places += [ROOT / "build/torch", ROOT / "build/weights"]
     if options.rehearse:
         places.append(ROOT / "tests/simulated_cuda")
         library = ROOT / "build/native/tests/simulated_cuda/simulated_cuda.so"
         environment["SERVICE_STREAMER_SIMULATED_CUDA"] = str(library)
-    environment["PYTHONPATH"] = os.pathsep.join(map(str, places))
-    return hour(STEPS, folder, environment, options.again)
+    else:
+        environment["SERVICE_STREAMER_EXPECT_CUDA"] = "1"
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [*map(str, places), environment.get("PYTHONPATH", "")]
+    ).rstrip(os.pathsep)
+    environment["PATH"] = os.pathsep.join(
+        [sysconfig.get_path("scripts"), environment["PATH"], "/usr/local/cuda/bin"]
+    )
+    environment["PYTHONUNBUFFERED"] = "1"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return hour(all_steps, folder, environment, tuple(options.again), 60 * options.minutes)
+    except OSError as error:
+        sys.exit(f"{error}: copy the whole tree to a folder that can be written")
 
 
 if __name__ == "__main__":

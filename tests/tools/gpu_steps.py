@@ -1,7 +1,8 @@
 """What the first hour on a GPU measures by itself: `python gpu_steps.py NAME`.
 
-Each function prints lines of a report, and raises where a promise is broken. With
-SERVICE_STREAMER_SIMULATED_CUDA two GPUs are simulated; what a simulation cannot show is left out.
+Each step prints lines of the report, and raises where a promise is broken. With
+SERVICE_STREAMER_SIMULATED_CUDA two GPUs are simulated: the steps run, and their figures mean
+nothing.
 """
 
 import contextlib
@@ -13,27 +14,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 SIMULATED = bool(os.environ.get("SERVICE_STREAMER_SIMULATED_CUDA"))
 if SIMULATED:
     import simulated_cuda
 
     simulated_cuda.pytest_configure()
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import torch  # noqa: E402
+from cases import cuda  # noqa: E402
 
 from service_streamer import Streamer, ThreadedStreamer  # noqa: E402
 from service_streamer.hub import ModelHub, ModelSpec  # noqa: E402
+from service_streamer.torch import NativeModel, compile  # noqa: E402
 
 DEVICE = "cuda:0"
-LEFT_OUT = 77
-"""the status of a step that cannot run here"""
-
-
-def leave_out(reason: str) -> None:
-    print(f"left out: {reason}")
-    sys.exit(LEFT_OUT)
+if SIMULATED:  # no package can be compiled for it
+    cuda.DEVICE, cuda.MODELS = "cpu", ROOT / "build/gpu-rehearsal/models"
 
 
 def milliseconds(work: Callable[[], object], times: int = 20) -> float:
@@ -56,11 +56,32 @@ def milliseconds(work: Callable[[], object], times: int = 20) -> float:
     return sorted(took)[times // 2]
 
 
+def package() -> None:
+    """The encoder of the benchmarks as a .pt2, compared with the module."""
+    shutil.rmtree(cuda.MODELS, ignore_errors=True)
+    start = time.monotonic()
+    path = cuda.package("encoder")
+    print(f"compiled in {time.monotonic() - start:.1f} s: {path.stat().st_size >> 20} MiB")
+    module = cuda.Encoder().eval().to(cuda.DEVICE)
+    items = [cuda.ITEMS["encoder"]() for _ in range(64)]
+    with torch.inference_mode():
+        wanted = module(torch.stack(items).to(cuda.DEVICE)).cpu()
+    model = NativeModel(path, device=cuda.DEVICE, warmup=(1, 64))
+    with ThreadedStreamer(model, 64, worker_timeout=None) as streamer:
+        futures = [streamer.submit([item]) for item in items]
+        on_host = torch.stack([future.result(120)[0] for future in futures])
+        on_device = streamer.predict([item.to(cuda.DEVICE) for item in items])
+    print("largest difference:", (on_host - wanted).abs().max().item())
+    torch.testing.assert_close(on_host, wanted, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(torch.stack(on_device).cpu(), wanted, rtol=1e-3, atol=1e-3)
+    if {output.device for output in on_device} != {torch.device(cuda.DEVICE)}:
+        raise AssertionError("outputs of items on the device are elsewhere")
+
+
 def overlap() -> None:
-    """A copy to the GPU and a computation: one after the other, and on two streams."""
-    there = torch.ones((1 << 20) if SIMULATED else (64 << 20), device=DEVICE)
-    here = torch.ones(there.shape).pin_memory() if not SIMULATED else torch.ones(there.shape)
-    side = torch.cuda.Stream(DEVICE)
+    """A copy beside a computation by torch, then batches of ours that are copied and computed."""
+    there = torch.ones(1 << (20 if SIMULATED else 26), device=DEVICE)
+    here, side = torch.ones(there.shape).pin_memory(), torch.cuda.Stream(DEVICE)
 
     def compute() -> None:
         torch.cuda._sleep(20_000_000)
@@ -77,15 +98,28 @@ def overlap() -> None:
         main.wait_stream(side)
 
     alone, copied, together = milliseconds(compute), milliseconds(copy), milliseconds(both)
-    print(f"compute {alone:.2f} ms, copy {copied:.2f} ms, together {together:.2f} ms")
-    if not SIMULATED and together > 0.9 * (alone + copied):
-        raise AssertionError("the copy does not overlap with the computation")
+    print(f"torch: compute {alone:.2f} ms, copy {copied:.2f} ms, both {together:.2f} ms")
+    count, name = (2, "images.pt") if SIMULATED else (64, "images.pt2")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        module, example = cuda.Images().eval().to(DEVICE), torch.zeros(2, 3, 224, 224)
+        compile(module, example.to(DEVICE), path, max_batch=64, device=DEVICE)
+        model = NativeModel(path, device=DEVICE, warmup=(count,))
+    items = [torch.rand(3, 224, 224) for _ in range(count)]
+    one = cuda.milliseconds(lambda: model(items), 0.2 if SIMULATED else 2.0)
+    with ThreadedStreamer(model, count, worker_timeout=None) as streamer:
+        streamer.predict(items)
+        start, batches = time.perf_counter(), 10 if SIMULATED else 200
+        for future in [streamer.submit(items) for _ in range(batches)]:
+            future.result(120)
+        each = 1000 * (time.perf_counter() - start) / batches
+    print(f"ours: a batch alone {one:.2f} ms, each of {batches} in a row {each:.2f} ms")
+    if not SIMULATED and (together > 0.9 * (alone + copied) or each > one):
+        raise AssertionError("a copy does not overlap with a computation")
 
 
 def pinned() -> None:
     """Copies to the GPU from ordinary and from pinned memory."""
-    if SIMULATED:
-        leave_out("memory of a simulated GPU is not faster when it is pinned")
     for size in (64 << 10, 1 << 20, 64 << 20):
         ordinary = torch.ones(size, dtype=torch.uint8)
         there, fixed = torch.empty_like(ordinary, device=DEVICE), ordinary.pin_memory()
@@ -98,13 +132,13 @@ def pinned() -> None:
 def memory() -> None:
     """A model that finds memory for six items: what is learned, with no request that fails."""
     most = 6
-    share = (1 << 20) if SIMULATED else torch.cuda.mem_get_info(DEVICE)[0] // (most + 1)
+    free, _ = torch.cuda.mem_get_info(DEVICE)
+    share = 1 << 20 if SIMULATED else int(free / (most + 0.5))
 
     def model(batch: list[int]) -> list[int]:
         if SIMULATED and len(batch) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        held = torch.empty(len(batch) * share, dtype=torch.uint8, device=DEVICE)
-        del held
+        torch.empty(len(batch) * share, dtype=torch.uint8, device=DEVICE)
         torch.cuda.empty_cache()
         return batch
 
@@ -125,7 +159,7 @@ class Busy:
 
     def predict(self, batch: list[int]) -> list[int]:
         total = self.matrix
-        for _ in range(20):
+        for _ in range(1 if SIMULATED else 20):
             total = total @ self.matrix * 1e-3
         torch.cuda.synchronize()
         return batch
@@ -133,11 +167,11 @@ class Busy:
 
 def rate(workers: int, seconds: float) -> float:
     """Batches per second of worker processes on one GPU."""
-    # A simulated GPU is one of the process that loaded it: CUDA_VISIBLE_DEVICES has no meaning.
-    devices = None if SIMULATED else (0,)
-    with Streamer(Busy, 1, worker_num=workers, cuda_devices=devices) as streamer:
-        streamer.wait_ready()
-        end, counts = time.monotonic() + seconds, [0] * 8
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    counts = [0] * 8
+    with Streamer(Busy, 1, max_latency=0, worker_num=workers, cuda_devices=(device,)) as streamer:
+        streamer.wait_ready(100)
+        end = time.monotonic() + seconds
 
         def ask(number: int) -> None:
             while time.monotonic() < end:
@@ -152,37 +186,30 @@ def rate(workers: int, seconds: float) -> float:
     return sum(counts) / seconds
 
 
-@contextlib.contextmanager
-def mps() -> Iterator[None]:
-    """The control daemon of MPS, for what is started meanwhile."""
-    control = ["nvidia-cuda-mps-control"]
+def workers() -> None:
+    """One and two worker processes on one GPU."""
+    for number in (1, 2):
+        print(f"{number} workers: {rate(number, 0.5 if SIMULATED else 10):.0f} batches/s")
+
+
+def mps() -> None:
+    """The same with the control daemon of MPS, which need not be allowed."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder)
-        subprocess.run([*control, "-d"], check=True)
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=True)
         try:
-            yield
+            workers()
         finally:
-            subprocess.run(control, input="quit\n", text=True, check=False)
-
-
-def workers() -> None:
-    """One and two worker processes on one GPU, with and without MPS."""
-    seconds = 0.2 if SIMULATED else 10.0
-    print("without MPS: " + ", ".join(f"{n} workers {rate(n, seconds):.0f}/s" for n in (1, 2)))
-    if SIMULATED or shutil.which("nvidia-cuda-mps-control") is None:
-        print("with MPS: left out, there is no nvidia-cuda-mps-control")
-        return
-    with mps():
-        print("with MPS: " + ", ".join(f"{n} workers {rate(n, seconds):.0f}/s" for n in (1, 2)))
+            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True)
+            for log in Path(folder).glob("*.log"):
+                print(log.name, log.read_text()[-2000:], sep=":\n")
 
 
 def budget() -> None:
     """Three models of 256 MiB within a budget of 700 MB: two are loaded."""
-    if SIMULATED:
-        leave_out("a simulated GPU does not say how much of its memory is free")
-    torch.cuda.init()
+    torch.ones(1 << 20, dtype=torch.uint8, device=DEVICE).cpu()  # CUDA's own memory
 
-    def factory() -> ThreadedStreamer[int, Any, Any]:
+    def factory() -> ThreadedStreamer:
         held = torch.ones(256 << 20, dtype=torch.uint8, device=DEVICE)
         return ThreadedStreamer(lambda batch: [int(held[0]) * each for each in batch], 8)
 
@@ -191,13 +218,20 @@ def budget() -> None:
         for name in "abcab":
             if hub.predict(name, [3]) != [3]:
                 raise AssertionError(f"model {name} has a wrong output")
-        sizes = {name: model.versions[1] for name, model in hub.status().items()}
-    for name, version in sizes.items():
-        print(f"{name}: {version.state}, {version.gpu_memory >> 20} MiB")
-    if sum(version.state == "ready" for version in sizes.values()) != 2:
+        versions = {name: model.versions[1] for name, model in hub.status().items()}
+    for name, version in versions.items():
+        print(f"{name}: {version.state}, {version.loads} loads, {version.gpu_memory} bytes")
+    if [version.state for version in versions.values()].count("ready") != 2:
         raise AssertionError("the budget has room for two models")
 
 
+def figures(case: str) -> None:
+    """A case of the benchmarks."""
+    short = ["--seconds", "0.2", "--clients", "2"] if SIMULATED else []
+    sys.argv = ["cases.cuda", "--case", case, *short]
+    cuda.main()
+
+
 if __name__ == "__main__":
-    steps = {each.__name__: each for each in (overlap, pinned, memory, workers, budget)}
-    steps[sys.argv[1]]()
+    steps = (package, overlap, pinned, memory, workers, mps, budget, figures)
+    {each.__name__: each for each in steps}[sys.argv[1]](*sys.argv[2:])
