@@ -9,7 +9,7 @@ bin := $(VENV)/bin
 space := $(subst ,, )
 # A script such as bin/pip has the path of its Python: in a copy of this folder that is the Python of the original.
 pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/python -m pip
-cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
+cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON $(CMAKE_OPTIONS)
 cpp_sources := $(shell find cpp tests -name '*.cc')
 cpp_headers := $(shell find cpp tests -name '*.h')
 cuda_sources := $(shell find cpp -name '*.cu' -o -name '*.cuh')
@@ -276,9 +276,9 @@ test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where the
 	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
 	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
 
-# Installs nothing: .venv and build/torch must be there. The report is in build/first-gpu-hour.
-first-gpu-hour:  ## all that a GPU is needed for, in steps with a report; ARGS=--rehearse without a GPU, ARGS='--again STEP'
-	$(bin)/python tests/tools/first_gpu_hour.py $(ARGS)
+# Installs nothing, and needs no $(VENV): see CONTRIBUTING.md. The report is in build/first-gpu-hour.
+first-gpu-hour:  ## all that a GPU is needed for, in steps with a report; ARGS=--rehearse without a GPU, ARGS=--help
+	$(or $(wildcard $(bin)/python),$(PYTHON)) tests/tools/first_gpu_hour.py $(ARGS)
 
 # A torch with CUDA and CUDA's runtime, without the gigabytes of libraries that only computing needs.
 SYMBOLS_OF ?= 2.10.0 2.14.1

@@ -6,7 +6,6 @@ A second call goes on where the first was ended. Nothing is downloaded.
 """
 
 import argparse
-import contextlib
 import ctypes
 import json
 import os
@@ -148,40 +147,41 @@ def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Res
         log: has the output, also when this process is killed.
     """
     began = time.monotonic()
-    with log.open("wb") as output:  # a pipe would end with the last process that has it
-        process = subprocess.Popen(
-            step.command,
-            shell=True,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=os.setpgrp,
-        )
+    outcome = OPEN
     try:
+        with log.open("wb") as output:  # a pipe would end with the last process that has it
+            process = subprocess.Popen(
+                ["sh", "-c", step.command],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         status = process.wait(limit)
         outcome = {0: "passed", LEFT_OUT: "left out"}.get(status, f"failed with status {status}")
     except subprocess.TimeoutExpired:
         outcome = f"ended after {limit:.0f} s"
     except (KeyboardInterrupt, SystemExit):
-        outcome = OPEN
-    end(process)
+        pass
+    end_children()
     text = log.read_bytes().decode(errors="replace")[-TAIL:]
     seconds = round(time.monotonic() - began, 1)
     return Result(step.name, step.about, step.command, outcome, seconds, text)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process with its group, and what has left the group: this process has adopted that."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    while adopted := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-                      if parent_of(pid) == os.getpid()]:  # fmt: skip
-        for pid in adopted:
+def end_children() -> None:
+    """End the children of this process, and then theirs, which it has adopted: see hour()."""
+    deadline = time.monotonic() + 10  # one that hangs in the driver stays
+    while time.monotonic() < deadline:
+        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+        children = [pid for pid in pids if parent_of(pid) == os.getpid()]
+        if not children:
+            return
+        for pid in children:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
 
 
 def parent_of(pid: int) -> int | None:
@@ -219,7 +219,9 @@ def hour(
     seconds: float = float("inf"),
 ) -> int:
     """Run the steps that have not ended yet, and those to be repeated. Returns the status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
     results = read(folder)
     for step in all_steps:
@@ -284,9 +286,7 @@ def main() -> int:
         [sysconfig.get_path("scripts"), environment["PATH"], "/usr/local/cuda/bin"]
     )
     environment["PYTHONUNBUFFERED"] = "1"
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         return hour(all_steps, folder, environment, tuple(options.again), 60 * options.minutes)
     except OSError as error:
         sys.exit(f"{error}: copy the whole tree to a folder that can be written")
