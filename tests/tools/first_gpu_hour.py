@@ -22,91 +22,75 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 480.0
 LEFT_OUT = 77
 """the status of a command that cannot run here"""
-ENDED = ("passed", "left out")
 OPEN = "not ended"
 """the call ended before the step did; the next call begins it anew"""
+GOOD = ("passed", "left out")
 TAIL = 12_000
 """characters of its output that a step keeps"""
 PR_SET_CHILD_SUBREAPER = 36
 
+# The package for a Python without pip, in a folder of its own: links to its files, and its modules.
+# With bin/, the folder is also an environment for make.
+INSTALL = """set -e
+mkdir -p {folder}/bin
+for each in cmake ctest ninja; do ln -sf "$(command -v $each)" {folder}/bin/; done
+cmake -S . -B build/gpu-core -G Ninja -DCMAKE_INSTALL_PREFIX={folder} -DPython_EXECUTABLE={python} \\
+  -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=ON \\
+  -DSERVICE_STREAMER_VERSION="$(sed -n 's/^version = "\\(.*\\)"/\\1/p' pyproject.toml)" \\
+  -Dpybind11_DIR="$({python} -m pybind11 --cmakedir)"
+cmake --build build/gpu-core
+cp -rsf "$PWD/python/service_streamer" {folder}
+ln -sfn "$PWD" {folder}/service_streamer/_src
+cmake --install build/gpu-core
+touch {folder}/.tools"""
+
 
 @dataclass(frozen=True)
 class Step:
-    """A command of the shell with a limit of seconds."""
+    """A command of the shell with a limit of seconds, and how it ended."""
 
     name: str
     about: str
     command: str
     limit: float = LIMIT
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a step ended: one of ENDED, "failed …", "ended after … s"; or OPEN."""
-
-    name: str
-    about: str
-    command: str
     outcome: str = OPEN
     seconds: float = 0.0
     output: str = ""
 
-
-# The package in a folder of its own, for a Python that need not have pip: links to its files, and
-# its modules. With bin/, that is also an environment for make.
-INSTALL = """
-set -e
-mkdir -p {folder}/bin
-for each in cmake ctest ninja; do ln -sf "$(command -v $each)" {folder}/bin/; done
-cmake -S . -B build/gpu-core -G Ninja -DCMAKE_INSTALL_PREFIX={folder} -DPython_EXECUTABLE={python} \
-  -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=ON \
-  -DSERVICE_STREAMER_VERSION="$(sed -n 's/^version = "\\(.*\\)"/\\1/p' pyproject.toml)" \
-  -Dpybind11_DIR="$({python} -m pybind11 --cmakedir)"
-cmake --build build/gpu-core
-cp -rsf {root}/python/service_streamer {folder}
-ln -sfn {root} {folder}/service_streamer/_src
-cmake --install build/gpu-core
-touch {folder}/.tools
-"""
+    @property
+    def is_bad(self) -> bool:
+        return self.outcome not in (*GOOD, OPEN)
 
 
 def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
-    """The steps, on a GPU or on two that the CPU plays.
-
-    Args:
-        folder: of an environment with the package, if it is not installed.
-        rehearse: on simulated GPUs.
-    """
-    python, root, here = (shlex.quote(str(each)) for each in (sys.executable, ROOT, folder))
+    """The steps on a GPU, or on two that the CPU plays; the folder is for INSTALL."""
+    python, here = shlex.quote(sys.executable), shlex.quote(str(folder))
     own = f"{python} tests/tools/gpu_steps.py"
-    venv = root + "/.venv" if in_venv() else here
+    venv = ".venv" if in_venv() else here
+    make = f"make VENV={venv} -o {venv}/.tools"
     options = "-DSERVICE_STREAMER_WERROR=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON"
     if (ROOT / "build/googletest").is_dir():
-        options += f" -DFETCHCONTENT_SOURCE_DIR_GOOGLETEST={ROOT}/build/googletest"
-    make = f"make VENV={venv} -o {venv}/.tools"
-    kernels = f"{make} test-cuda TORCH= CMAKE_OPTIONS={shlex.quote(options)}"
+        options += " -DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=$PWD/build/googletest"
+    kernels = only_with("nvcc", f'{make} test-cuda TORCH= CMAKE_OPTIONS="{options}"')
     pytest = f"{python} -m pytest -q -o minversion=7.4 -p no:cacheprovider"
     build = f"{python} -m service_streamer.build_torch --build-dir build/native"
     if rehearse:
-        kernels = f"{make} test-cpp FOLDERS=cuda_on_cpu || exit 1; {only_with('nvcc', kernels)}"
+        kernels = f"{make} test-cpp FOLDERS=cuda_on_cpu || exit 1; {kernels}"
         pytest += " -p simulated_cuda"
         build += " && cmake --build build/native --target simulated_cuda"
-    else:
-        kernels = only_with("nvcc", kernels)
     by_cpp = "build/cuda/tests/cpp/cuda_test"
     by_python = f"{pytest} -m torch -k images_are_normalised tests/python/native/test_cuda.py"
     sanitizer = (
         f"if [ -x {by_cpp} ]; then set -- {by_cpp}; else set -- {by_python}; fi; "
         'compute-sanitizer --target-processes all --error-exitcode 1 "$@"'
     )
-    import_package = "from service_streamer import _core; print(_core.__file__)"
-    install = INSTALL.format(folder=here, python=python, root=root)
-    find_packages = "import importlib.util as u; print(u.find_spec('torch').origin + '/../..')"
+    is_installed = f"{python} -c 'from service_streamer import _core; print(_core.__file__)'"
+    packages = f"{python} -c 'import torch; print(torch.__path__[0])'"
     return (
         Step("machine", "what is here, and what is missing",
              f"{python} tests/tools/gpu_machine.py", 120),
         Step("install", "the package, where it is not installed",
-             f'{python} -c "{import_package}" || ({install})'),
+             f"{is_installed} || ({INSTALL.format(folder=here, python=python)})"),
         Step("build", "the module with kernels, for this torch", build),
         Step("tests", "the tests in Python that need a GPU: the second half of make test-cuda",
              f"{pytest} -m 'torch and needs_cuda' tests/python/native"),
@@ -124,7 +108,7 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         Step("workers", "two worker processes on one GPU", f"{own} workers", 240),
         Step("mps", "the same with MPS", only_with("nvidia-cuda-mps-control", f"{own} mps"), 240),
         Step("symbols", "the functions of torch and CUDA, with their signatures",
-             f'{python} tests/tools/torch_symbols.py "$({python} -c "{find_packages}")"', 240),
+             f'{python} tests/tools/torch_symbols.py "$({packages})/.."', 240),
     )  # fmt: skip
 
 
@@ -139,15 +123,9 @@ def only_with(program: str, command: str) -> str:
     return f"command -v {program} >/dev/null || {missing}; {command}"
 
 
-def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Result:
-    """Run a step, and end all processes that it has started.
-
-    Args:
-        limit: in seconds, up to the limit of the step.
-        log: has the output, also when this process is killed.
-    """
-    began = time.monotonic()
-    outcome = OPEN
+def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Step:
+    """Run a step, and end all that it has started. The log has its output, whatever happens."""
+    began, outcome = time.monotonic(), OPEN
     try:
         with log.open("wb") as output:  # a pipe would end with the last process that has it
             process = subprocess.Popen(
@@ -167,7 +145,7 @@ def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Res
     end_children()
     text = log.read_bytes().decode(errors="replace")[-TAIL:]
     seconds = round(time.monotonic() - began, 1)
-    return Result(step.name, step.about, step.command, outcome, seconds, text)
+    return replace(step, outcome=outcome, seconds=seconds, output=text)
 
 
 def end_children() -> None:
@@ -192,68 +170,58 @@ def parent_of(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-def read(folder: Path) -> dict[str, Result]:
-    file = folder / "results.json"
-    values = json.loads(file.read_text()) if file.exists() else []
-    return {value["name"]: Result(**value) for value in values}
-
-
-def write(folder: Path, results: dict[str, Result]) -> None:
-    """Write what a later call reads, and the report."""
+def write(folder: Path, steps: list[Step]) -> None:
+    """Write the report, and what a later call reads."""
     lines = ["# The first hour on a GPU", "", "| step | outcome | seconds |", "|---|---|---|"]
-    lines += [f"| {each.name} | {each.outcome} | {each.seconds} |" for each in results.values()]
-    for each in results.values():
-        lines += ["", f"## {each.name}: {each.about}", "", "```text"]
-        lines += [f"$ {each.command.strip()}", each.output.rstrip(), "```"]
+    lines += [f"| {step.name} | {step.outcome} | {step.seconds} |" for step in steps]
+    for step in steps:
+        lines += ["", f"## {step.name}: {step.about}", "", "```text"]
+        lines += [f"$ {step.command}", step.output.rstrip(), "```"]
     (folder / "report.md").write_text("\n".join(lines) + "\n")
     draft = folder / "results.part"
-    draft.write_text(json.dumps([asdict(each) for each in results.values()], indent=1))
+    draft.write_text(json.dumps({step.name: asdict(step) for step in steps}, indent=1))
     draft.replace(folder / "results.json")
 
 
 def hour(
-    all_steps: tuple[Step, ...],
-    folder: Path,
-    environment: dict[str, str],
-    again: tuple[str, ...] = (),
-    seconds: float = float("inf"),
+    steps: list[Step], folder: Path, environment: dict[str, str], again: list[str], seconds: float
 ) -> int:
     """Run the steps that have not ended yet, and those to be repeated. Returns the status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
-    results = read(folder)
-    for step in all_steps:
-        known = results.get(step.name)
-        failed = known is not None and known.outcome not in (*ENDED, OPEN)
-        if known is None or step.name in again or (failed and "failed" in again):
-            results[step.name] = Result(step.name, step.about, step.command)
-    first = True
-    for step in all_steps:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "results.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    for number, step in enumerate(steps):
+        earlier = Step(**known.get(step.name, asdict(step)))
+        repeated = step.name in again or ("failed" in again and earlier.is_bad)
+        if earlier.outcome != OPEN and not repeated:
+            steps[number] = earlier
+    is_first = True
+    for number, step in enumerate(steps):
         limit = min(step.limit, deadline - time.monotonic())
-        if results[step.name].outcome != OPEN or limit <= 0:
+        if step.outcome != OPEN or limit <= 0:
             continue
         print(f"{step.name}: {step.about}", flush=True)
-        write(folder, results)
-        result = run(step, environment, limit, folder / "running.log")
-        if limit < step.limit and result.outcome.startswith("ended") and not first:
-            result = replace(result, outcome=OPEN)  # the next call has more time for it
-        first = False
-        results[step.name] = result
-        write(folder, results)
-        print(f"{step.name}: {result.outcome}, {result.seconds:g} s", flush=True)
-        if result.outcome not in ENDED:
-            print("\n".join(f"    {line}" for line in result.output.splitlines()[-15:]), flush=True)
-        if result.outcome == OPEN:
+        write(folder, steps)
+        ended = run(step, environment, limit, folder / "running.log")
+        if ended.outcome.startswith("ended") and limit < step.limit and not is_first:
+            ended = replace(ended, outcome=OPEN)  # the next call has more time for it
+        is_first = False
+        steps[number] = ended
+        write(folder, steps)
+        print(f"{step.name}: {ended.outcome}, {ended.seconds:g} s", flush=True)
+        if ended.outcome not in GOOD:
+            print("\n".join(f"    {line}" for line in ended.output.splitlines()[-15:]), flush=True)
+        if ended.outcome == OPEN:
             break
-    print(f"the report is {folder / 'report.md'}")
-    outcomes = {name: result.outcome for name, result in results.items()}
-    later = [name for name, outcome in outcomes.items() if outcome == OPEN]
-    bad = [name for name, outcome in outcomes.items() if outcome not in (*ENDED, OPEN)]
+    bad = [step.name for step in steps if step.is_bad]
+    later = [step.name for step in steps if step.outcome == OPEN]
     for text, names in (("left for the next call", later), ("look at", bad)):
         if names:
             print(f"{text}: {', '.join(names)}")
+    print(f"the report is {folder / 'report.md'}")
     return 1 if bad or later else 0
 
 
@@ -261,33 +229,28 @@ def main() -> int:
     """Run the hour, or its rehearsal on simulated GPUs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rehearse", action="store_true", help="on two GPUs that the CPU plays")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="the time of this call")
-    parser.add_argument(
-        "--again", metavar="STEP", action="append", default=[], help='repeat a step, or "failed"'
-    )
+    parser.add_argument("--minutes", type=float, default=600, help="the time of this call")
+    parser.add_argument("--again", metavar="STEP", action="append", default=[],
+                        help='repeat a step; "failed" means all that failed')  # fmt: skip
     options = parser.parse_args()
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
-    all_steps = steps(folder / "environment", options.rehearse)
-    if wrong := set(options.again) - {"failed", *(step.name for step in all_steps)}:
-        parser.error(f"there is no step {', '.join(wrong)}: {', '.join(s.name for s in all_steps)}")
+    own = folder / "environment"
+    places = [own, ROOT / "build/torch", ROOT / "build/weights"][in_venv() :]
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
-    places = [] if in_venv() else [folder / "environment"]
-    places += [ROOT / "build/torch", ROOT / "build/weights"]
+    environment["PYTHONUNBUFFERED"] = environment["SERVICE_STREAMER_EXPECT_CUDA"] = "1"
     if options.rehearse:
         places.append(ROOT / "tests/simulated_cuda")
         library = ROOT / "build/native/tests/simulated_cuda/simulated_cuda.so"
         environment["SERVICE_STREAMER_SIMULATED_CUDA"] = str(library)
-    else:
-        environment["SERVICE_STREAMER_EXPECT_CUDA"] = "1"
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [*map(str, places), environment.get("PYTHONPATH", "")]
-    ).rstrip(os.pathsep)
-    environment["PATH"] = os.pathsep.join(
-        [sysconfig.get_path("scripts"), environment["PATH"], "/usr/local/cuda/bin"]
-    )
-    environment["PYTHONUNBUFFERED"] = "1"
+        del environment["SERVICE_STREAMER_EXPECT_CUDA"]
+    for name, paths in {
+        "PYTHONPATH": [*places, os.environ.get("PYTHONPATH", "")],
+        "PATH": [sysconfig.get_path("scripts"), os.environ["PATH"], "/usr/local/cuda/bin"],
+    }.items():
+        environment[name] = os.pathsep.join(str(path) for path in paths if path != "")
     try:
-        return hour(all_steps, folder, environment, tuple(options.again), 60 * options.minutes)
+        all_steps = list(steps(own, options.rehearse))
+        return hour(all_steps, folder, environment, options.again, 60 * options.minutes)
     except OSError as error:
         sys.exit(f"{error}: copy the whole tree to a folder that can be written")
 

@@ -1,6 +1,6 @@
-"""What is here, and what is missing, before the first hour on a GPU begins.
+"""What is here, and what is missing, before the first hour on a GPU: its first step.
 
-Needs nothing but Python. Fails if the steps cannot be of any use: no torch with a GPU, no compiler.
+Needs nothing but Python. Fails where the other steps are of no use.
 """
 
 import importlib.util
@@ -11,99 +11,57 @@ import sys
 import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-REHEARSAL = bool(os.environ.get("SERVICE_STREAMER_SIMULATED_CUDA"))
-KERNELS = "no kernels are built: operators of torch run in place of them"
-BUILD = "nothing can be built, unless the package and _torch_built are there"
+KERNELS = "no kernels, and operators of torch run in place of them"
+TESTS = "no tests in Python"
+BUILD = "no build of the package and its module"
 PROGRAMS = {
-    "c++": BUILD + "; and no .pt2 can be compiled",
+    "c++": f"{BUILD}, and no .pt2",
     "cmake": BUILD,
     "ninja": BUILD,
-    "make": "the step kernels fails",
-    "nvcc": KERNELS + "; the step kernels is left out",
-    "compute-sanitizer": "the step sanitizer is left out",
-    "nvidia-cuda-mps-control": "the step mps is left out",
-    "nvidia-smi": "the driver may be missing",
-    "nm": "the step symbols fails",
+    "make": "no step kernels",
+    "nvcc": KERNELS,
+    "compute-sanitizer": "no step sanitizer",
+    "nvidia-cuda-mps-control": "no step mps",
+    "nvidia-smi": "perhaps no driver",
+    "nm": "no step symbols",
 }
-MODULES = {
-    "torch": "nothing can run",
-    "pybind11": BUILD,
-    "triton": "no .pt2 for a GPU can be compiled",
-    "numpy": "the tests fail",
-    "hypothesis": "the tests fail",
-    "pytest": "the tests fail",
-    "pytest_timeout": "the tests fail: pytest knows no option timeout",
+MODULES = {"torch": "nothing at all", "pybind11": BUILD, "triton": "no .pt2"}
+MODULES |= dict.fromkeys(("hypothesis", "numpy", "pytest", "pytest_timeout"), TESTS)
+HEADERS = {
+    f"{sysconfig.get_path('include')}/Python.h": f"{BUILD}, and no .pt2",
+    "/usr/include/gtest/gtest.h": "no step kernels, unless GoogleTest is in build/googletest",
 }
-FILES = {
-    "Python.h": (
-        [Path(sysconfig.get_path("include"), "Python.h")],
-        BUILD + "; and Triton compiles nothing",
-    ),
-    "GoogleTest": (
-        [Path("/usr/include/gtest/gtest.h"), ROOT / "build/googletest"],
-        "the step kernels fails: copy the sources of GoogleTest to build/googletest",
-    ),
-}
-QUESTIONS = (
-    "nvidia-smi -L",
+COMMANDS = (
     "nvidia-smi",
-    "nvidia-smi --query-gpu=name,driver_version,mig.mode.current,compute_mode,memory.free --format=csv",
-    "nvcc --version",
-    "c++ --version",
-    "cmake --version",
-    "make --version",
-    "df -h build /tmp /dev/shm",
-    "free -g",
+    "nvidia-smi -L",
+    "nvidia-smi --query-gpu=mig.mode.current,compute_mode,memory.free --format=csv",
+    *("nvcc --version", "c++ --version", "cmake --version", "make --version", "df -h . /tmp"),
 )
 
 
-def missing() -> list[str]:
-    """What is missing, and the consequence."""
-    found = [(name, text) for name, text in PROGRAMS.items() if shutil.which(name) is None]
-    found += [
-        (name, text) for name, text in MODULES.items() if importlib.util.find_spec(name) is None
-    ]
-    found += [
-        (name, text)
-        for name, (places, text) in FILES.items()
-        if not any(place.exists() for place in places)
-    ]
-    return [f"missing: {name}. Then {text}." for name, text in found]
-
-
-def look_at_torch() -> list[str]:
-    """Print what torch sees. Returns what makes the hour useless."""
+def torch_sees_a_gpu() -> bool:
     import torch
 
     print(f"torch {torch.__version__} with CUDA {torch.version.cuda}: {torch.__file__}")
-    if torch.version.cuda is None:
-        return ["this torch was built without CUDA"]
-    if not torch.cuda.is_available():
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return [f"torch sees no GPU; CUDA_VISIBLE_DEVICES is {visible!r}"]
-    print("compiled for", *torch.cuda.get_arch_list())
-    for device in range(torch.cuda.device_count()):
-        print(torch.cuda.get_device_properties(device))
-    print("1 + 1 on the GPU:", (torch.ones(1, device="cuda:0") + 1).item())
-    return []
+    print("CUDA_VISIBLE_DEVICES:", os.environ.get("CUDA_VISIBLE_DEVICES", "not set"))
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return False
+    print(torch.cuda.get_device_properties(0), "; compiled for", *torch.cuda.get_arch_list())
+    return (torch.ones(1, device="cuda:0") + 1).item() == 2
 
 
 def main() -> None:
-    """Print the report; the status says whether to go on."""
-    lines = missing()
-    print(*lines or ["nothing is missing"], sep="\n")
-    print(f"Python {sys.version}, {sys.executable}, {os.cpu_count()} cores, in {ROOT}")
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "PYTHONPATH", "PATH"):
-        print(f"{name}={os.environ.get(name)!r}")
-    for command in QUESTIONS:
-        if shutil.which(command.split()[0]) is not None:
-            print(f"\n$ {command}", flush=True)
-            subprocess.run(command, shell=True, stderr=subprocess.STDOUT, timeout=30, cwd=ROOT)
-    print()
-    useless = look_at_torch() if importlib.util.find_spec("torch") else ["there is no torch"]
-    if useless and not REHEARSAL:
-        sys.exit("\n".join([*lines, *useless]))
+    lacks = [(name, text) for name, text in PROGRAMS.items() if shutil.which(name) is None]
+    lacks += [(name, text) for name, text in MODULES.items() if not importlib.util.find_spec(name)]
+    lacks += [(name, text) for name, text in HEADERS.items() if not Path(name).exists()]
+    print(f"Python {sys.version}: {sys.executable}; {os.cpu_count()} cores")
+    for command in COMMANDS:
+        print(f"\n$ {command}", flush=True)
+        subprocess.run(f"timeout 20 {command} 2>&1", shell=True)
+    useful = importlib.util.find_spec("torch") is not None and torch_sees_a_gpu()
+    print(*(f"missing: {name}. Then there is {text}." for name, text in lacks), sep="\n")
+    if not useful and "SERVICE_STREAMER_SIMULATED_CUDA" not in os.environ:
+        sys.exit("torch sees no GPU, or there is no torch: what follows is of no use")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SIMULATED = bool(os.environ.get("SERVICE_STREAMER_SIMULATED_CUDA"))
 ON_CPU = SIMULATED and sys.argv[1:] in (["package"], ["figures", "ragged"], ["figures", "pipeline"])
 if SIMULATED and not ON_CPU:
+    import pytest
     import simulated_cuda
 
-    simulated_cuda.pytest_configure()
+    try:
+        simulated_cuda.pytest_configure()
+    except pytest.exit.Exception as reason:
+        print(f"left out: {reason}")
+        sys.exit(77)
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import torch  # noqa: E402

@@ -17,7 +17,7 @@ TOOL = runpy.run_path(str(FILE))
 CALL = """
 import json, os, pathlib, runpy, sys
 tool = runpy.run_path(sys.argv[1])
-steps = tuple(tool["Step"](*step) for step in json.loads(sys.argv[3]))
+steps = [tool["Step"](*step) for step in json.loads(sys.argv[3])]
 again, seconds = json.loads(sys.argv[4])
 sys.exit(tool["hour"](steps, pathlib.Path(sys.argv[2]), dict(os.environ), again, seconds))
 """
@@ -61,7 +61,7 @@ def call(begin, tmp_path):
 def outcomes(tmp_path):
     def outcomes():
         results = json.loads((tmp_path / "report/results.json").read_text())
-        return {result["name"]: (result["outcome"], result["output"]) for result in results}
+        return {name: (step["outcome"], step["output"]) for name, step in results.items()}
 
     return outcomes
 
