@@ -54,8 +54,8 @@ def patch_torch(library):
     cuda.is_initialized = lambda: True
     cuda.empty_cache = lambda: None
     cuda.get_device_name = lambda device=None: "a simulated GPU"
-    cuda.mem_get_info = lambda device=None: (
-        library.simulated_cuda_free_bytes(cuda._utils._get_device_index(device, optional=True)),
+    cuda.mem_get_info = lambda device=0: (
+        library.simulated_cuda_free_bytes(device),
         library.simulated_cuda_device_bytes(),
     )
     cuda.memory_reserved = lambda: library.simulated_cuda_reserved_bytes()

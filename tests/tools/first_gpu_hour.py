@@ -6,6 +6,7 @@ A second call goes on where the first was ended. Nothing is downloaded.
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -19,14 +20,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 480.0
-LEFT_OUT = 77
-"""the status of a command that cannot run here"""
-OPEN = "not ended"
-"""the call ended before the step did; the next call begins it anew"""
+IN_VENV = Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()  # `make install` has run
+OPEN = "not ended"  # the call ended before the step did; the next call begins it anew
 GOOD = ("passed", "left out")
-TAIL = 12_000
-"""characters of its output that a step keeps"""
+LEFT_OUT = 77  # the status of a command that cannot run here
+TAIL = 12_000  # characters of its output that a step keeps
 PR_SET_CHILD_SUBREAPER = 36
 
 # The package for a Python without pip, in a folder of its own: links to its files, and its modules.
@@ -34,7 +32,7 @@ PR_SET_CHILD_SUBREAPER = 36
 INSTALL = """set -e
 mkdir -p {folder}/bin
 for each in cmake ctest ninja; do ln -sf "$(command -v $each)" {folder}/bin/; done
-cmake -S . -B build/gpu-core -G Ninja -DCMAKE_INSTALL_PREFIX={folder} -DPython_EXECUTABLE={python} \\
+cmake -S . -B build/gpu-core -G Ninja -DPython_EXECUTABLE={python} -DCMAKE_INSTALL_PREFIX={folder} \
   -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=ON \\
   -DSERVICE_STREAMER_VERSION="$(sed -n 's/^version = "\\(.*\\)"/\\1/p' pyproject.toml)" \\
   -Dpybind11_DIR="$({python} -m pybind11 --cmakedir)"
@@ -52,21 +50,17 @@ class Step:
     name: str
     about: str
     command: str
-    limit: float = LIMIT
+    limit: float = 480
     outcome: str = OPEN
     seconds: float = 0.0
     output: str = ""
-
-    @property
-    def is_bad(self) -> bool:
-        return self.outcome not in (*GOOD, OPEN)
 
 
 def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
     """The steps on a GPU, or on two that the CPU plays; the folder is for INSTALL."""
     python, here = shlex.quote(sys.executable), shlex.quote(str(folder))
     own = f"{python} tests/tools/gpu_steps.py"
-    venv = ".venv" if in_venv() else here
+    venv = ".venv" if IN_VENV else here
     make = f"make VENV={venv} -o {venv}/.tools"
     options = "-DSERVICE_STREAMER_WERROR=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON"
     if (ROOT / "build/googletest").is_dir():
@@ -78,19 +72,13 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         kernels = f"{make} test-cpp FOLDERS=cuda_on_cpu || exit 1; {kernels}"
         pytest += " -p simulated_cuda"
         build += " && cmake --build build/native --target simulated_cuda"
-    by_cpp = "build/cuda/tests/cpp/cuda_test"
-    by_python = f"{pytest} -m torch -k images_are_normalised tests/python/native/test_cuda.py"
-    sanitizer = (
-        f"if [ -x {by_cpp} ]; then set -- {by_cpp}; else set -- {by_python}; fi; "
-        'compute-sanitizer --target-processes all --error-exitcode 1 "$@"'
-    )
     is_installed = f"{python} -c 'from service_streamer import _core; print(_core.__file__)'"
+    install = INSTALL.format(folder=here, python=python)
     packages = f"{python} -c 'import torch; print(torch.__path__[0])'"
     return (
         Step("machine", "what is here, and what is missing",
              f"{python} tests/tools/gpu_machine.py", 120),
-        Step("install", "the package, where it is not installed",
-             f"{is_installed} || ({INSTALL.format(folder=here, python=python)})"),
+        Step("install", "the package, where it is not installed", f"{is_installed} || ({install})"),
         Step("build", "the module with kernels, for this torch", build),
         Step("tests", "the tests in Python that need a GPU: the second half of make test-cuda",
              f"{pytest} -m 'torch and needs_cuda' tests/python/native"),
@@ -100,7 +88,8 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         *(Step(f"figures-{case}", f"the figures of the case cuda: {case}", f"{own} figures {case}")
           for case in ("ragged", "images", "pipeline")),
         Step("sanitizer", "the kernels under compute-sanitizer",
-             only_with("compute-sanitizer", sanitizer)),
+             only_with("compute-sanitizer", "compute-sanitizer --error-exitcode 1 "
+                       "build/cuda/tests/cpp/cuda_test")),
         Step("overlap", "a copy beside a computation, and batches of ours", f"{own} overlap", 240),
         Step("memory", "what is learned from too little memory", f"{own} memory", 240),
         Step("budget", "gpu_memory_budget", f"{own} budget", 240),
@@ -112,15 +101,10 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
     )  # fmt: skip
 
 
-def in_venv() -> bool:
-    """True if this is the Python of a checkout where `make install` has run."""
-    return Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
-
-
 def only_with(program: str, command: str) -> str:
     """The command, left out where there is no such program."""
-    missing = f"{{ echo 'left out: there is no {program}'; exit {LEFT_OUT}; }}"
-    return f"command -v {program} >/dev/null || {missing}; {command}"
+    left_out = f"echo 'left out: there is no {program}'; exit {LEFT_OUT}"
+    return f"command -v {program} >/dev/null || {{ {left_out}; }}; {command}"
 
 
 def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Step:
@@ -128,14 +112,8 @@ def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Ste
     began, outcome = time.monotonic(), OPEN
     try:
         with log.open("wb") as output:  # a pipe would end with the last process that has it
-            process = subprocess.Popen(
-                ["sh", "-c", step.command],
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+            ends = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(step.command, shell=True, cwd=ROOT, env=environment, **ends)
         status = process.wait(limit)
         outcome = {0: "passed", LEFT_OUT: "left out"}.get(status, f"failed with status {status}")
     except subprocess.TimeoutExpired:
@@ -143,8 +121,7 @@ def run(step: Step, environment: dict[str, str], limit: float, log: Path) -> Ste
     except (KeyboardInterrupt, SystemExit):
         pass
     end_children()
-    text = log.read_bytes().decode(errors="replace")[-TAIL:]
-    seconds = round(time.monotonic() - began, 1)
+    text, seconds = log.read_text(errors="replace")[-TAIL:], round(time.monotonic() - began, 1)
     return replace(step, outcome=outcome, seconds=seconds, output=text)
 
 
@@ -152,22 +129,16 @@ def end_children() -> None:
     """End the children of this process, and then theirs, which it has adopted: see hour()."""
     deadline = time.monotonic() + 10  # one that hangs in the driver stays
     while time.monotonic() < deadline:
-        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
-        children = [pid for pid in pids if parent_of(pid) == os.getpid()]
-        if not children:
+        try:
+            if os.waitpid(-1, os.WNOHANG) != (0, 0):
+                continue
+        except ChildProcessError:  # there is none
             return
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, os.WNOHANG)
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if file.read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+                    os.kill(int(file.parent.name), signal.SIGKILL)
         time.sleep(0.01)
-
-
-def parent_of(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # it has ended
-        return None
-    return int(stat.rpartition(")")[2].split()[1])
 
 
 def write(folder: Path, steps: list[Step]) -> None:
@@ -195,7 +166,7 @@ def hour(
     known = json.loads(file.read_text()) if file.exists() else {}
     for number, step in enumerate(steps):
         earlier = Step(**known.get(step.name, asdict(step)))
-        repeated = step.name in again or ("failed" in again and earlier.is_bad)
+        repeated = step.name in again or ("failed" in again and earlier.outcome not in GOOD)
         if earlier.outcome != OPEN and not repeated:
             steps[number] = earlier
     is_first = True
@@ -204,7 +175,6 @@ def hour(
         if step.outcome != OPEN or limit <= 0:
             continue
         print(f"{step.name}: {step.about}", flush=True)
-        write(folder, steps)
         ended = run(step, environment, limit, folder / "running.log")
         if ended.outcome.startswith("ended") and limit < step.limit and not is_first:
             ended = replace(ended, outcome=OPEN)  # the next call has more time for it
@@ -216,13 +186,9 @@ def hour(
             print("\n".join(f"    {line}" for line in ended.output.splitlines()[-15:]), flush=True)
         if ended.outcome == OPEN:
             break
-    bad = [step.name for step in steps if step.is_bad]
-    later = [step.name for step in steps if step.outcome == OPEN]
-    for text, names in (("left for the next call", later), ("look at", bad)):
-        if names:
-            print(f"{text}: {', '.join(names)}")
-    print(f"the report is {folder / 'report.md'}")
-    return 1 if bad or later else 0
+    rest = [f"{step.name} ({step.outcome})" for step in steps if step.outcome not in GOOD]
+    print(f"{folder / 'report.md'}: {', '.join(rest) or 'all is well'}")
+    return 1 if rest else 0
 
 
 def main() -> int:
@@ -235,7 +201,7 @@ def main() -> int:
     options = parser.parse_args()
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
     own = folder / "environment"
-    places = [own, ROOT / "build/torch", ROOT / "build/weights"][in_venv() :]
+    places = [*([] if IN_VENV else [own]), ROOT / "build/torch", ROOT / "build/weights"]
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     environment["PYTHONUNBUFFERED"] = environment["SERVICE_STREAMER_EXPECT_CUDA"] = "1"
     if options.rehearse:

@@ -11,25 +11,17 @@ import sys
 import sysconfig
 from pathlib import Path
 
-KERNELS = "no kernels, and operators of torch run in place of them"
-TESTS = "no tests in Python"
-BUILD = "no build of the package and its module"
-PROGRAMS = {
-    "c++": f"{BUILD}, and no .pt2",
-    "cmake": BUILD,
-    "ninja": BUILD,
-    "make": "no step kernels",
-    "nvcc": KERNELS,
-    "compute-sanitizer": "no step sanitizer",
-    "nvidia-cuda-mps-control": "no step mps",
-    "nvidia-smi": "perhaps no driver",
-    "nm": "no step symbols",
-}
-MODULES = {"torch": "nothing at all", "pybind11": BUILD, "triton": "no .pt2"}
-MODULES |= dict.fromkeys(("hypothesis", "numpy", "pytest", "pytest_timeout"), TESTS)
-HEADERS = {
-    f"{sysconfig.get_path('include')}/Python.h": f"{BUILD}, and no .pt2",
-    "/usr/include/gtest/gtest.h": "no step kernels, unless GoogleTest is in build/googletest",
+HEADER = f"{sysconfig.get_path('include')}/Python.h"
+NEEDED = {
+    "anything at all": ["torch"],
+    "a build of the package": ["c++", "cmake", "ninja", "pybind11", HEADER],
+    "a .pt2": ["c++", "triton", HEADER],
+    "our kernels": ["nvcc"],
+    "the step tests": ["hypothesis", "numpy", "pytest", "pytest_timeout"],
+    "the step kernels": ["make", "/usr/include/gtest/gtest.h or build/googletest"],
+    "the step sanitizer": ["compute-sanitizer"],
+    "the step mps": ["nvidia-cuda-mps-control"],
+    "the step symbols": ["nm", "readelf"],
 }
 COMMANDS = (
     "nvidia-smi",
@@ -37,6 +29,13 @@ COMMANDS = (
     "nvidia-smi --query-gpu=mig.mode.current,compute_mode,memory.free --format=csv",
     *("nvcc --version", "c++ --version", "cmake --version", "make --version", "df -h . /tmp"),
 )
+
+
+def is_here(name: str) -> bool:
+    """True if there is a program, a module or a file of that name."""
+    if "/" in name:
+        return any(Path(each).exists() for each in name.split(" or "))
+    return shutil.which(name) is not None or importlib.util.find_spec(name) is not None
 
 
 def torch_sees_a_gpu() -> bool:
@@ -50,19 +49,14 @@ def torch_sees_a_gpu() -> bool:
     return (torch.ones(1, device="cuda:0") + 1).item() == 2
 
 
-def main() -> None:
-    lacks = [(name, text) for name, text in PROGRAMS.items() if shutil.which(name) is None]
-    lacks += [(name, text) for name, text in MODULES.items() if not importlib.util.find_spec(name)]
-    lacks += [(name, text) for name, text in HEADERS.items() if not Path(name).exists()]
+if __name__ == "__main__":
     print(f"Python {sys.version}: {sys.executable}; {os.cpu_count()} cores")
     for command in COMMANDS:
         print(f"\n$ {command}", flush=True)
         subprocess.run(f"timeout 20 {command} 2>&1", shell=True)
-    useful = importlib.util.find_spec("torch") is not None and torch_sees_a_gpu()
-    print(*(f"missing: {name}. Then there is {text}." for name, text in lacks), sep="\n")
+    for purpose, names in NEEDED.items():
+        if missing := [name for name in names if not is_here(name)]:
+            print(f"missing for {purpose}: {', '.join(missing)}", flush=True)
+    useful = is_here("torch") and torch_sees_a_gpu()
     if not useful and "SERVICE_STREAMER_SIMULATED_CUDA" not in os.environ:
-        sys.exit("torch sees no GPU, or there is no torch: what follows is of no use")
-
-
-if __name__ == "__main__":
-    main()
+        sys.exit("torch sees no GPU, or there is no torch: the other steps are of no use")
