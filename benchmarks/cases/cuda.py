@@ -154,6 +154,7 @@ def pipeline(name: str, clients: int, seconds: float) -> None:
     rates = []
     for served in (model, predict):
         with ThreadedStreamer(served, 64, worker_timeout=None) as streamer:
+            streamer.wait_ready()
             rates.append(loop(streamer, ITEMS[name], clients, seconds))
     line(f"{name}, {clients} clients: native / .to('cuda')", *rates, "calls/s", True)
 

@@ -46,7 +46,9 @@ def patch_torch(library):
     cuda.is_available = lambda: True
     cuda.device_count = lambda: library.simulated_cuda_devices()
     cuda.current_device = of_torch._accelerator_getDeviceIndex
-    cuda.device = lambda device: torch.accelerator.device_index(torch.device(device).index or 0)
+    cuda.device = type("device", (torch.accelerator.device_index,), {
+        "__init__": lambda self, device: setattr(self, "idx", torch.device(device).index or 0),
+    })  # fmt: skip
     cuda.Stream = lambda device="cuda": torch.Stream(device=device)
     cuda.stream = lambda stream: stream
     cuda.current_stream = torch.accelerator.current_stream

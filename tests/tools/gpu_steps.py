@@ -32,13 +32,14 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import torch  # noqa: E402
 from cases import cuda  # noqa: E402
 
-from service_streamer import Streamer, ThreadedStreamer  # noqa: E402
+from service_streamer import ManagedModel, Streamer, ThreadedStreamer  # noqa: E402
 from service_streamer.hub import ModelHub, ModelSpec  # noqa: E402
 from service_streamer.torch import NativeModel, compile  # noqa: E402
 
 DEVICE = cuda.DEVICE
 if ON_CPU:
     cuda.DEVICE, cuda.MODELS = "cpu", ROOT / "build/gpu-rehearsal/models"
+    cuda.LENGTH = 8
     torch.cuda.synchronize = lambda: None
 
 
@@ -169,10 +170,10 @@ def budget() -> None:
     assert sum(version.state == "ready" for version in versions.values()) == 2
 
 
-class Busy:
+class Busy(ManagedModel):
     """Products of matrices in a worker process."""
 
-    def __init__(self) -> None:
+    def init_model(self) -> None:
         self.model = Products()
         self.matrix = torch.ones(8, *((64, 64) if SIMULATED else (1024, 1024)), device=DEVICE)
 
