@@ -202,7 +202,8 @@ def main() -> int:
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
     own = folder / "environment"
     places = [*([] if IN_VENV else [own]), ROOT / "build/torch", ROOT / "build/weights"]
-    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    # Without what `make first-gpu-hour` passes on to a make within.
+    environment = {name: value for name, value in os.environ.items() if name[:4] != "MAKE"}
     environment["PYTHONUNBUFFERED"] = environment["SERVICE_STREAMER_EXPECT_CUDA"] = "1"
     if options.rehearse:
         places.append(ROOT / "tests/simulated_cuda")
