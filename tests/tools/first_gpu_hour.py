@@ -72,6 +72,11 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         kernels = f"{make} test-cpp FOLDERS=cuda_on_cpu || exit 1; {kernels}"
         pytest += " -p simulated_cuda"
         build += " && cmake --build build/native --target simulated_cuda"
+    mps = (  # its daemon ends with the step
+        "export CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d); export CUDA_MPS_LOG_DIRECTORY=$(mktemp -d); "
+        f"nvidia-cuda-mps-control -d && {own} workers; status=$?; cat $CUDA_MPS_LOG_DIRECTORY/*; "
+        "exit $status"
+    )
     is_installed = f"{python} -c 'from service_streamer import _core; print(_core.__file__)'"
     install = INSTALL.format(folder=here, python=python)
     packages = f"{python} -c 'import torch; print(torch.__path__[0])'"
@@ -95,7 +100,7 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         Step("budget", "gpu_memory_budget", f"{own} budget", 240),
         Step("pinned", "copies from pinned memory", f"{own} pinned", 120),
         Step("workers", "two worker processes on one GPU", f"{own} workers", 240),
-        Step("mps", "the same with MPS", only_with("nvidia-cuda-mps-control", f"{own} mps"), 240),
+        Step("mps", "the same with MPS", only_with("nvidia-cuda-mps-control", mps), 240),
         Step("symbols", "the functions of torch and CUDA, with their signatures",
              f'{python} tests/tools/torch_symbols.py "$({packages})/.."', 240),
     )  # fmt: skip
@@ -196,12 +201,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rehearse", action="store_true", help="on two GPUs that the CPU plays")
     parser.add_argument("--minutes", type=float, default=600, help="the time of this call")
-    parser.add_argument("--again", metavar="STEP", action="append", default=[],
-                        help='repeat a step; "failed" means all that failed')  # fmt: skip
+    names = ["failed", *(step.name for step in steps(ROOT, False))]
+    parser.add_argument("--again", action="append", default=[], choices=names)
     options = parser.parse_args()
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
-    own = folder / "environment"
-    places = [*([] if IN_VENV else [own]), ROOT / "build/torch", ROOT / "build/weights"]
+    own = folder / "environment"  # not there if IN_VENV
+    places = [own, ROOT / "build/torch", ROOT / "build/weights"]
     # Without what `make first-gpu-hour` passes on to a make within.
     environment = {name: value for name, value in os.environ.items() if name[:4] != "MAKE"}
     environment["PYTHONUNBUFFERED"] = environment["SERVICE_STREAMER_EXPECT_CUDA"] = "1"
