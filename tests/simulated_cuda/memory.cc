@@ -22,7 +22,7 @@
 namespace simulated_cuda {
 namespace {
 
-constexpr int kReleasedByte = 0xA5;          // fills released memory
+constexpr int kReleasedByte = 0xA5;  // fills released memory
 
 std::size_t rounded(std::size_t bytes) {
   return std::bit_ceil(std::max<std::size_t>(bytes, 512));
