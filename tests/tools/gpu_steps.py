@@ -8,7 +8,6 @@ figures then mean nothing.
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +29,10 @@ from service_streamer.hub import ModelHub, ModelSpec  # noqa: E402
 from service_streamer.torch import NativeModel, compile  # noqa: E402
 
 DEVICE = cuda.DEVICE
+if SIMULATED:
+    cuda.MODELS = ROOT / "build/gpu-rehearsal/models"
 if ON_CPU:
-    cuda.DEVICE, cuda.MODELS = "cpu", ROOT / "build/gpu-rehearsal/models"
-    cuda.LENGTH = 8
+    cuda.DEVICE, cuda.LENGTH = "cpu", 8
     torch.cuda.synchronize = lambda: None
 
 
@@ -100,10 +100,10 @@ def overlap() -> None:
 
     count, batches, file = (2, 5, "products.pt") if SIMULATED else (64, 200, "products.pt2")
     items = [torch.rand(3, 224, 224) for _ in range(count)]
-    with tempfile.TemporaryDirectory() as folder:
-        example, path = torch.stack(items[:2]).to(DEVICE), Path(folder, file)
-        compile(Products().eval(), example, path, max_batch=64, device=DEVICE)
-        model = NativeModel(path, device=DEVICE, warmup=(count,))
+    cuda.MODELS.mkdir(parents=True, exist_ok=True)
+    example, path = torch.stack(items[:2]).to(DEVICE), cuda.MODELS / file
+    compile(Products().eval(), example, path, max_batch=64, device=DEVICE)
+    model = NativeModel(path, device=DEVICE, warmup=(count,))
     alone = cuda.milliseconds(lambda: model(items), 1.0)
     with ThreadedStreamer(model, count, worker_timeout=None) as streamer:
         streamer.predict(items)
