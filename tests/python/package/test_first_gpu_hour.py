@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from waits import LONG, eventually
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parents[3] / "tests/tools/first_gpu_hour.py"
 TOOL = runpy.run_path(str(FILE))
 
@@ -26,7 +28,7 @@ HANGS = "echo so far; setsid sleep 1000 & echo $! >pid; wait"
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """Begins a call of the tool with commands for its steps."""
+    """Begins a call of the tool, with commands for its steps."""
     monkeypatch.setenv("FOLDER", str(tmp_path))
     begun = []
 
