@@ -72,6 +72,32 @@ def test_no_callback_is_lost_that_is_added_while_the_request_ends():
     assert len(calls) == added
 
 
+def test_equal_items_of_threads_run_once():
+    callers = 4
+    gates = [threading.Event() for _ in range(1000 if FREE_THREADED else 20)]
+    barrier = threading.Barrier(callers)
+    seen = []
+
+    def once(items):
+        assert gates[items[0]].wait(LONG)
+        seen.extend(items)
+        return items
+
+    with ThreadedStreamer(once, batch_size=4, coalesce=True) as streamer:
+
+        def ask():
+            for number, gate in enumerate(gates):
+                barrier.wait(LONG)
+                future = streamer.submit([number])
+                barrier.wait(LONG)
+                gate.set()
+                assert future.result(LONG) == [number]
+
+        in_threads(callers, ask)
+        assert streamer.stats().coalesced == (callers - 1) * len(gates)
+    assert seen == list(range(len(gates)))
+
+
 def test_requests_that_are_cancelled_while_they_run_end_once():
     with ThreadedStreamer(fifths_fail, batch_size=4, worker_num=2) as streamer:
 
