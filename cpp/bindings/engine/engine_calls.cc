@@ -282,7 +282,8 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
     accepted = wait_for_room(self, future);
     if (!accepted) {
       end_future(future, Outcome::kCancelled, true);
-    } else if (future->request->outcome == Outcome::kClosed || future->request->outcome == Outcome::kExpired) {
+    } else if (const Outcome end = self->engine->outcome(*future->request);
+               end == Outcome::kClosed || end == Outcome::kExpired) {
       accepted = false;  // it was never queued; the thread that ended it may not have published that yet
       if (wait_for_future(future, TimePoint::max()) == 1) take_result(future);
     }
