@@ -40,8 +40,8 @@ class Locked {
 
 #endif
 
-// Finds the value of a key of a dict that other threads may change: a new reference; nullptr: it has none. False with an
-// exception set.
+// Finds the value of a key of a dict that other threads may change: a new reference; nullptr: it has none. False with
+// an exception set.
 inline bool find_item(PyObject* dict, PyObject* key, PyObject*& value) {
 #if PY_VERSION_HEX >= 0x030D0000
   return PyDict_GetItemRef(dict, key, &value) >= 0;
