@@ -307,11 +307,11 @@ struct Shared {
 
 // Raises what a request with this priority and tenant would raise.
 bool check(PyObject* engine, const Shared& shared) {
-  static PyObject* nothing = PyTuple_New(0);
   std::array<PyObject*, 5> request = shared.request;
-  request[0] = nothing;
+  request[0] = PyTuple_New(0);  // there is one, and it is never made
   PyObject* future = submit(engine, request.data(), request.size(), false);
   Py_XDECREF(future);
+  Py_DECREF(request[0]);
   return future != nullptr;
 }
 
