@@ -9,7 +9,7 @@ bin := $(VENV)/bin
 space := $(subst ,, )
 # A script such as bin/pip has the path of its Python: in a copy of this folder that is the Python of the original.
 pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/python -m pip
-cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
+cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON $(CMAKE_OPTIONS)
 cpp_sources := $(shell find cpp tests -name '*.cc')
 cpp_headers := $(shell find cpp tests -name '*.h')
 cuda_sources := $(shell find cpp -name '*.cu' -o -name '*.cuh')
@@ -261,6 +261,7 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 all-torch:  # TORCH_ARGS may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
 	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
+	$(if $(and $(TORCH),$(ENDURANCE)),@! grep -q '^cuda.* = None' build/torch/torch/version.py || { rm -rf build/gpu-rehearsal; $(MAKE) first-gpu-hour ARGS=--rehearse; })
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
@@ -295,9 +296,9 @@ test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where the
 	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
 	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
 
-# Installs nothing: .venv and build/torch must be there. The report is in build/first-gpu-hour.
-first-gpu-hour:  ## all that a GPU is needed for, in steps with a report; ARGS=--rehearse without a GPU, ARGS='--again STEP'
-	$(bin)/python tests/tools/first_gpu_hour.py $(ARGS)
+# Installs nothing, and needs no $(VENV): see CONTRIBUTING.md. The report is in build/first-gpu-hour.
+first-gpu-hour:  ## all that a GPU is needed for, in steps with a report; ARGS=--rehearse without a GPU, ARGS=--help
+	$(or $(wildcard $(bin)/python),$(PYTHON)) tests/tools/first_gpu_hour.py $(ARGS)
 
 # The headers of CUDA, and an nvcc with them: by pip, where the machine has none. Clang asks for a folder of programs, and for a
 # header of a package that nothing here needs.

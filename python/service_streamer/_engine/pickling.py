@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from .._base.errors import RequestTimeout, SerializationError, WorkerLost, WorkerTraceback
 from .._base.model_errors import note_sent, sent_of
+from .._waiting.threads import loaded
 from .outputs import has_several, mapped
 
 # ------------------------------------------------------------------------ errors
@@ -256,8 +257,8 @@ def as_array(outputs: Any) -> Any:
     """
     if has_several(outputs):
         return mapped(outputs, _on_host)
-    array = getattr(sys.modules.get("numpy"), "ndarray", None)
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    array = getattr(loaded("numpy"), "ndarray", None)
+    tensor = getattr(loaded("torch"), "Tensor", None)
     if array is not None and isinstance(outputs, array):
         return None if outputs.dtype.hasobject else outputs
     if tensor is not None and isinstance(outputs, tensor):
@@ -285,8 +286,8 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
     def __init__(self) -> None:
         super().__init__(copyreg.dispatch_table)
         # a module without the class is just being imported by another thread
-        array = getattr(sys.modules.get("numpy"), "ndarray", None)
-        tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+        array = getattr(loaded("numpy"), "ndarray", None)
+        tensor = getattr(loaded("torch"), "Tensor", None)
         if array is not None:
             self[array] = reduce_array
         if tensor is not None:

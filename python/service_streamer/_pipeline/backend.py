@@ -25,7 +25,7 @@ class PipelineFuture(Future):
     """The `Future` of a request of a pipeline.
 
     `cancel` takes the request out of the stage that has it. It returns False once workers of the
-    last stage have received all items.
+    last stage have received all items, or may have: while that stage gets them.
     """
 
     _request: StagedRequest | None = None

@@ -85,12 +85,17 @@ class Hub:
 
     def abandon(self) -> None:
         """End all streams in a forked child: only the parent gets their pieces."""
-        # Without a GIL a thread of the parent may have the lock of the dict. No loop asks for it.
-        inboxes, self._inboxes = self._inboxes, {}
-        for inbox in inboxes.values():
+        # Listed by the parent: without a GIL, one of its threads may have the lock of the dict.
+        inboxes = getattr(_forking, "inboxes", None)
+        if inboxes is None:  # forked without Python's hooks
+            inboxes = list(self._inboxes.values())
+        self._inboxes = {}
+        for inbox in inboxes:
             inbox.abandon()
+        _forking.inboxes = None
 
 
+_forking = original("_thread", "_local")()
 _hub = Hub()
 
 
@@ -103,6 +108,14 @@ def _close_streams(owner: object = None) -> None:
     _hub.close_streams(owner)
 
 
+def _before_fork() -> None:
+    _forking.inboxes = list(_hub._inboxes.values())
+
+
+def _after_fork_in_parent() -> None:
+    _forking.inboxes = None
+
+
 def _reset_after_fork() -> None:
     global _hub
     old, _hub = _hub, Hub()
@@ -111,4 +124,8 @@ def _reset_after_fork() -> None:
 
 lifecycle.before_close_all(_close_streams)
 lifecycle.on_drop(_close_streams)
-os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_reset_after_fork,
+)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ..._base.options import Cache, memory
-from ..._waiting.threads import original
+from ..._waiting.threads import loaded, original
 
 
 class _Answer(NamedTuple):
@@ -77,7 +77,7 @@ class Answers:
 
 
 def _is_part(output: Any) -> bool:
-    numpy: Any = sys.modules.get("numpy")
+    numpy: Any = loaded("numpy")
     if numpy is None or type(output) is not numpy.ndarray:
         return False
     return isinstance(output.base, numpy.ndarray) and output.base.nbytes > output.nbytes

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import struct
-import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from ..._base.messages import short, wrong_option
+from ..._waiting.threads import loaded
 
 DIRECT = 128  # bytes of an array that are their own key; the hash of more takes less memory
 
@@ -35,12 +35,12 @@ def key_of(item: Any) -> Hashable | None:
     if kind is tuple:
         keys = tuple(map(key_of, item))
         return None if None in keys else (kind, keys)
-    numpy: Any = sys.modules.get("numpy")
+    numpy: Any = loaded("numpy")
     if numpy is not None and (kind is numpy.ndarray or isinstance(item, numpy.generic)):
         if item.dtype.hasobject:
             return None
         return kind, item.dtype, item.shape, _digest(item.tobytes())
-    torch: Any = sys.modules.get("torch")
+    torch: Any = loaded("torch")
     if torch is not None and kind is torch.Tensor:
         return _of_tensor(item, torch)
     return None
