@@ -204,7 +204,7 @@ free-threading: $(VENV)/.tools
 	rm -rf $(free)/packages $(free)/reports; mkdir -p $(free)/packages/service_streamer $(free)/reports
 	ln -s $(wildcard $(CURDIR)/python/service_streamer/*) $(CURDIR)/$(free)/_core.*.so $(free)/packages/service_streamer
 	$(pip) $(pure) cloudpickle pytest pytest-timeout pytest-xdist
-	$(bin)/python -m pip $(pure) 'hypothesis<6.140' sortedcontainers  # later ones have a module with a GIL
+	$(bin)/python -m pip $(pure) 'hypothesis<6.140'  # later ones have a module with a GIL
 	PYTHON_GIL=0 PYTHONPATH=$(CURDIR)/$(free)/packages $(if $(SANITIZE),$(tsan)) $(PYTHON) -m pytest \
 	  -m "not endurance and not over_ray and not over_redis" $(or $(ARGS),$(addprefix tests/python/,api steps streams threads waiting))
 
