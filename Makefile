@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-next-pythons test-portable test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-kernels test-torch-symbols fuzz \
+	test-python main-python test-pythons test-free-threading free-threading test-next-pythons test-portable test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-kernels test-torch-symbols fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -188,6 +188,25 @@ test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions t
 test-python-%:
 	@$(if $(filter %t,$*),PYTHON_GIL=0) $(MAKE) test-python VENV=build/venv-$* PYTHON=$$($(bin)/python tests/other_pythons.py $* | sed s/.*=//) \
 	  $(if $(filter %t,$*),INSTALLED='. cloudpickle hypothesis pytest pytest-timeout pytest-xdist') LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
+
+# Nothing is installed into that Python. With SANITIZE=thread it was built for ThreadSanitizer, too.
+without_gil = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("Py_GIL_DISABLED"))')
+test-free-threading:  ## Python in threads without a GIL, by PYTHON=/path/of/python3.13t; SANITIZE=thread: under ThreadSanitizer
+	@$(if $(filter 1,$(without_gil)),$(MAKE) free-threading,echo 'PYTHON=$(PYTHON) is no free-threaded Python: nothing is tested without a GIL')
+
+free = build/free-threading$(addprefix -,$(SANITIZE))
+tsan = TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tools/tsan_python.txt history_size=4 die_after_fork=0 log_path=$(CURDIR)/$(free)/reports/of" setarch -R
+pure = install -q --target $(free)/packages --only-binary=:all: --abi none --python-version $$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+free-threading: $(VENV)/.tools
+	$(cmake) -S . -B $(free) -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=OFF -DSERVICE_STREAMER_SANITIZE=$(SANITIZE) \
+	  $(if $(SANITIZE),-DCMAKE_BUILD_TYPE=RelWithDebInfo) -DPython_EXECUTABLE=$(PYTHON) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
+	$(bin)/cmake --build $(free) --target _core
+	rm -rf $(free)/packages $(free)/reports; mkdir -p $(free)/packages/service_streamer $(free)/reports
+	ln -s $(wildcard $(CURDIR)/python/service_streamer/*) $(CURDIR)/$(free)/_core.*.so $(free)/packages/service_streamer
+	$(pip) $(pure) cloudpickle pytest pytest-timeout pytest-xdist
+	$(bin)/python -m pip $(pure) 'hypothesis<6.140'  # later ones have a module with a GIL
+	PYTHON_GIL=0 PYTHONPATH=$(CURDIR)/$(free)/packages $(if $(SANITIZE),$(tsan)) $(PYTHON) -m pytest \
+	  -m "not endurance and not over_ray and not over_redis" $(or $(ARGS),$(addprefix tests/python/,api steps streams threads waiting))
 
 test-next-pythons: $(VENV)/.tools  ## the same on those that only Debian unstable has, in a chroot; as root, with debootstrap
 	$(bin)/python tests/tools/next_pythons.py $(PYTHONS)

@@ -12,6 +12,7 @@
 #include "bindings/python/arguments.h"
 #include "bindings/python/fork.h"
 #include "bindings/python/from_core.h"
+#include "bindings/python/name.h"
 #include "bindings/transports.h"
 
 namespace py = pybind11;
@@ -31,9 +32,9 @@ PYBIND11_MODULE(core, module, py::mod_gil_not_used()) {
   module.attr("__version__") = SERVICE_STREAMER_VERSION;
 
   PyObject* self = module.ptr();
-  if (!watch_forks() || !make_from_core_function(self) || !make_mailbox_type(self) || !make_greenlet_types(self) ||
-      !make_future_type(self) || !make_batch_type(self) || !make_engine_type(self) || !make_callback_functions(self) ||
-      !make_native_workers_type(self) || !make_transport_types(self)) {
+  if (!Name::make_all() || !watch_forks() || !make_from_core_function(self) || !make_mailbox_type(self) ||
+      !make_greenlet_types(self) || !make_future_type(self) || !make_batch_type(self) || !make_engine_type(self) ||
+      !make_callback_functions(self) || !make_native_workers_type(self) || !make_transport_types(self)) {
     throw py::error_already_set();
   }
   make_isolation_type(self);

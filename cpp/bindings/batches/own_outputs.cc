@@ -14,12 +14,17 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
+#include "bindings/python/name.h"
 
 namespace service_streamer::bindings {
 namespace {
 
 constexpr int kDeepest = 4;                // containers within one another
 constexpr Py_ssize_t kLongestRecord = 32;  // members; a longer tuple or dict is taken for a row of numbers
+
+Name storage_name{"untyped_storage"};
+Name address_name{"_cdata"};
+Name base_name{"_base"};
 
 enum class Kind : std::uint8_t { kOther, kArray, kTensor, kContainer };
 
@@ -69,13 +74,11 @@ struct Storage {
 };
 
 Storage storage_of(PyObject* tensor) {
-  static PyObject* method = PyUnicode_InternFromString("untyped_storage");
-  static PyObject* attribute = PyUnicode_InternFromString("_cdata");
   static std::atomic<PyObject*> function{nullptr};
   PyObject* count = function.load(std::memory_order_acquire);
   if (count == nullptr) function = count = import_member("torch._C", "_storage_Use_Count");  // kept for good
-  PyObject* storage = PyObject_CallMethodNoArgs(tensor, method);
-  PyObject* address = storage != nullptr ? PyObject_GetAttr(storage, attribute) : nullptr;
+  PyObject* storage = PyObject_CallMethodNoArgs(tensor, storage_name);
+  PyObject* address = storage != nullptr ? PyObject_GetAttr(storage, address_name) : nullptr;
   PyObject* users = address != nullptr && count != nullptr ? PyObject_CallOneArg(count, address) : nullptr;
   Storage found;
   if (users != nullptr) {
@@ -91,8 +94,7 @@ Storage storage_of(PyObject* tensor) {
 
 // The tensor that a tensor is a view of, a new reference; nullptr: it is none.
 PyObject* viewed_by(PyObject* tensor) {
-  static PyObject* attribute = PyUnicode_InternFromString("_base");
-  PyObject* base = PyObject_GetAttr(tensor, attribute);
+  PyObject* base = PyObject_GetAttr(tensor, base_name);
   if (base == Py_None) Py_CLEAR(base);
   PyErr_Clear();
   return base;

@@ -282,7 +282,8 @@ PyObject* submit(PyObject* object, PyObject* const* args, Py_ssize_t nargs, bool
     accepted = wait_for_room(self, future);
     if (!accepted) {
       end_future(future, Outcome::kCancelled, true);
-    } else if (future->request->outcome == Outcome::kClosed || future->request->outcome == Outcome::kExpired) {
+    } else if (const Outcome end = self->engine->outcome(*future->request);
+               end == Outcome::kClosed || end == Outcome::kExpired) {
       accepted = false;  // it was never queued; the thread that ended it may not have published that yet
       if (wait_for_future(future, TimePoint::max()) == 1) take_result(future);
     }
@@ -306,11 +307,11 @@ struct Shared {
 
 // Raises what a request with this priority and tenant would raise.
 bool check(PyObject* engine, const Shared& shared) {
-  static PyObject* nothing = PyTuple_New(0);
   std::array<PyObject*, 5> request = shared.request;
-  request[0] = nothing;
+  request[0] = PyTuple_New(0);  // there is one, and it is never made
   PyObject* future = submit(engine, request.data(), request.size(), false);
   Py_XDECREF(future);
+  Py_DECREF(request[0]);
   return future != nullptr;
 }
 

@@ -3,15 +3,17 @@
 #include "bindings/futures/callbacks.h"
 #include "bindings/futures/hub_waits.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/name.h"
 
 namespace service_streamer::bindings {
 namespace {
 
+Name parent_name{"parent"};
+
 // Whether the greenlet can switch to that hub, which may not be the hub of the thread any more. A child of the hub can,
 // and nearly all greenlets are its children; for others gevent is asked. May set an exception.
 bool is_hub_of(PyObject* greenlet, HubWaitsObject* waits) {
-  static PyObject* name = PyUnicode_InternFromString("parent");
-  PyObject* parent = PyObject_GetAttr(greenlet, name);
+  PyObject* parent = PyObject_GetAttr(greenlet, parent_name);
   Py_XDECREF(parent);
   if (parent == waits->hub) return true;
   PyObject* hub = parent != nullptr ? PyObject_CallNoArgs(waits->get_hub) : nullptr;

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "bindings/futures/greenlets.h"
+#include "bindings/python/name.h"
 
 namespace service_streamer::bindings {
 
@@ -13,7 +14,9 @@ PyTypeObject* wait_type = nullptr;
 namespace {
 
 PyTypeObject* hub_waits_type = nullptr;
-PyObject* key_of_waits = nullptr;
+Name key_of_waits{"service_streamer.HubWaits"};
+Name ref_name{"ref"};
+Name switch_name{"switch"};
 
 // --- Wait ---
 
@@ -126,15 +129,13 @@ PyType_Spec hub_waits_spec = {"service_streamer._core.HubWaits", sizeof(HubWaits
 bool make_greenlet_types(PyObject* module) {
   wait_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&wait_spec));
   hub_waits_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&hub_waits_spec));
-  key_of_waits = PyUnicode_InternFromString("service_streamer.HubWaits");
-  return wait_type != nullptr && hub_waits_type != nullptr && key_of_waits != nullptr &&
-         PyModule_AddType(module, wait_type) == 0 && PyModule_AddType(module, hub_waits_type) == 0;
+  return wait_type != nullptr && hub_waits_type != nullptr && PyModule_AddType(module, wait_type) == 0 &&
+         PyModule_AddType(module, hub_waits_type) == 0;
 }
 
 // Whether the loop of the hub stays alive for the watcher.
 static bool set_ref(HubWaitsObject* waits, PyObject* alive) {
-  static PyObject* name = PyUnicode_InternFromString("ref");
-  return PyObject_SetAttr(waits->watcher, name, alive) == 0;
+  return PyObject_SetAttr(waits->watcher, ref_name, alive) == 0;
 }
 
 bool enter(HubWaitsObject* waits, WaitObject* wait, PyObject* greenlet) {
@@ -161,8 +162,7 @@ void leave(WaitObject* wait) {
 }
 
 PyObject* switch_to(PyObject* object) {
-  static PyObject* name = PyUnicode_InternFromString("switch");
-  return PyObject_CallMethodNoArgs(object, name);
+  return PyObject_CallMethodNoArgs(object, switch_name);
 }
 
 PyObject* wait_switch(PyObject* self, PyObject*) {

@@ -7,6 +7,7 @@
 #include "bindings/pickling/pickle_opcodes.h"
 #include "bindings/python/free_threading.h"
 #include "bindings/python/libraries.h"
+#include "bindings/python/name.h"
 
 namespace service_streamer::bindings {
 namespace {
@@ -15,10 +16,11 @@ bool is_of_numpy(PyObject* object) {
   return Py_TYPE(object) == numpy_array_class();
 }
 
+Name dtype_name{"dtype"};
+Name metadata_name{"metadata"};
+
 // Whether the dtype has metadata of users, which only numpy's own pickles keep.
 bool has_metadata(PyObject* array) {
-  static PyObject* dtype_name = PyUnicode_InternFromString("dtype");
-  static PyObject* metadata_name = PyUnicode_InternFromString("metadata");
   PyObject* type = PyObject_GetAttr(array, dtype_name);
   PyObject* metadata = type != nullptr ? PyObject_GetAttr(type, metadata_name) : nullptr;
   const bool has = metadata != Py_None;

@@ -3,9 +3,15 @@
 #include <atomic>
 
 #include "bindings/python/free_threading.h"
+#include "bindings/python/name.h"
 
 namespace service_streamer::bindings {
 namespace {
+
+Name numpy{"numpy"};
+Name torch{"torch"};
+Name asyncio{"asyncio.events"};
+Name gevent{"gevent"};
 
 // In sys.modules: a new reference, or nullptr without an exception.
 PyObject* loaded(PyObject* library) {
@@ -43,33 +49,28 @@ bool is_loaded(PyObject* library, std::atomic<bool>& found) {
 }  // namespace
 
 PyTypeObject* numpy_array_class() {
-  static PyObject* library = PyUnicode_InternFromString("numpy");
   static std::atomic<PyObject*> found{nullptr};
-  return reinterpret_cast<PyTypeObject*>(find(library, "ndarray", found));
+  return reinterpret_cast<PyTypeObject*>(find(numpy, "ndarray", found));
 }
 
 PyTypeObject* torch_tensor_class() {
-  static PyObject* library = PyUnicode_InternFromString("torch");
   static std::atomic<PyObject*> found{nullptr};
-  return reinterpret_cast<PyTypeObject*>(find(library, "Tensor", found));
+  return reinterpret_cast<PyTypeObject*>(find(torch, "Tensor", found));
 }
 
 PyObject* asyncio_running_loop() {
-  static PyObject* library = PyUnicode_InternFromString("asyncio.events");
   static std::atomic<PyObject*> found{nullptr};
-  return find(library, "_get_running_loop", found);
+  return find(asyncio, "_get_running_loop", found);
 }
 
 bool torch_is_loaded() {
-  static PyObject* library = PyUnicode_InternFromString("torch");
   static std::atomic<bool> found{false};
-  return is_loaded(library, found);
+  return is_loaded(torch, found);
 }
 
 bool gevent_is_loaded() {
-  static PyObject* library = PyUnicode_InternFromString("gevent");
   static std::atomic<bool> found{false};
-  return is_loaded(library, found);
+  return is_loaded(gevent, found);
 }
 
 PyObject* import_member(const char* module, const char* name) {

@@ -153,6 +153,11 @@ bool Engine::running(const Request& request) const {
   return request.phase != Request::Phase::kEnded && request.dispatched > 0;
 }
 
+Outcome Engine::outcome(const Request& request) const {
+  MutexLock lock(mutex_);
+  return request.outcome;
+}
+
 // --- workers ---
 
 Engine::Ready Engine::poll(CloseReason& reason, const ItemWeights& live) {

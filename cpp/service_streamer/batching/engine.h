@@ -80,6 +80,9 @@ class Engine {
   // True if an item of the request is in a batch and the request has not ended.
   bool running(const Request& request) const EXCLUDES(mutex_);
 
+  // How the request has ended, also before that is published.
+  Outcome outcome(const Request& request) const EXCLUDES(mutex_);
+
   // --- workers ---
   enum class Ready { kBatch, kNotYet, kClosed, kInterrupted };
 
