@@ -120,9 +120,10 @@ test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch
 	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
-# The sanitizers run all that test-cpp runs, but of the simulation only a part.
+# The sanitizers run all that test-cpp runs, but of the simulation only a part. Of test-portable the rest is for the night.
 all-cpp: test-tsan test-asan test-wheel
 	@$(MAKE) test-cpp FOLDERS=simulation
+	@$(MAKE) test-portable FOLDERS=waiting in_threads='$(addprefix tests/python/,package/test_other_systems.py waiting/test_signals.py)'
 
 main-python:
 	@$(MAKE) -Onone test-python ARGS='-m "not over_redis and not over_ray$(enduring)"' >build/main-python.log 2>&1
@@ -207,6 +208,20 @@ test-portable: build/venv-portable/.installed  ## waiting without futexes, as on
 	$(call run_cpp_tests,build/portable-tsan,-DSERVICE_STREAMER_PORTABLE=ON -DSERVICE_STREAMER_SANITIZE=thread,-E 'RandomQueue|RandomTenants|Isolation')
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) build/venv-portable/bin/python -m pytest -n $(WORKERS) --dist worksteal \
 	  -m "not (endurance or over_ray or over_redis or torch)" -k 'not ($(of_processes))' $(ARGS) $(in_threads)
+
+# Zig's C++ compiler is Clang, with libc++ and the headers of other systems. So musl is tested without a system of musl. What it
+# builds for macOS is linked, and runs nowhere here.
+$(VENV)/.cross-tools: $(VENV)/.tools
+	$(pip) install -q ziglang
+	@touch $@
+
+zig = $(shell $(bin)/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
+test-musl build-macos: export CMAKE_CXX_COMPILER_LAUNCHER =
+
+test-musl: export CXX = $(zig) c++ -target x86_64-linux-musl
+test-musl: $(VENV)/.cross-tools  ## the C++ tests with Clang, libc++ and musl
+	$(call run_cpp_tests,build/musl,-DCMAKE_BUILD_TYPE=Debug -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
+	  $(if $(wildcard /usr/src/googletest),-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=/usr/src/googletest))
 
 # One after the other, with one cluster.
 test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine
