@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-next-pythons test-portable test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
+	test-python main-python test-pythons test-next-pythons test-portable test-musl compile-macos test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -209,19 +209,26 @@ test-portable: build/venv-portable/.installed  ## waiting without futexes, as on
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) build/venv-portable/bin/python -m pytest -n $(WORKERS) --dist worksteal \
 	  -m "not (endurance or over_ray or over_redis or torch)" -k 'not ($(of_processes))' $(ARGS) $(in_threads)
 
-# Zig's C++ compiler is Clang, with libc++ and the headers of other systems. So musl is tested without a system of musl. What it
-# builds for macOS is linked, and runs nowhere here.
+# Zig's C++ compiler is Clang, with libc++ and the headers of other systems.
 $(VENV)/.cross-tools: $(VENV)/.tools
 	$(pip) install -q ziglang
 	@touch $@
 
-zig = $(shell $(bin)/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
-test-musl build-macos: export CMAKE_CXX_COMPILER_LAUNCHER =
+zig_cxx = $(shell $(bin)/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/zig c++ -target
+for_zig := -DCMAKE_BUILD_TYPE=Debug -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF
+test-musl compile-macos: export CMAKE_CXX_COMPILER_LAUNCHER =
 
-test-musl: export CXX = $(zig) c++ -target x86_64-linux-musl
 test-musl: $(VENV)/.cross-tools  ## the C++ tests with Clang, libc++ and musl
-	$(call run_cpp_tests,build/musl,-DCMAKE_BUILD_TYPE=Debug -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
-	  $(if $(wildcard /usr/src/googletest),-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=/usr/src/googletest))
+	export CXX='$(zig_cxx) x86_64-linux-musl'; \
+	$(call run_cpp_tests,build/musl,$(for_zig) -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON $(if $(wildcard /usr/src/googletest),-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=/usr/src/googletest))
+
+# Nothing is linked. Python's headers are those of this machine.
+compile-macos: $(VENV)/.cross-tools  ## the package with Clang and the headers of macOS
+	CXX='$(zig_cxx) aarch64-macos' $(cmake) -S . -B build/macos $(for_zig) -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF \
+	  -DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_OSX_SYSROOT= -DCMAKE_CROSSCOMPILING_EMULATOR=env \
+	  -DCMAKE_INSTALL_NAME_TOOL=true -DCMAKE_AR=/bin/true -DCMAKE_RANLIB=/bin/true -DCMAKE_CXX_CREATE_SHARED_MODULE=true \
+	  -DPython_EXECUTABLE=$(abspath $(bin)/python) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
+	$(bin)/cmake --build build/macos
 
 # One after the other, with one cluster.
 test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine
