@@ -9,7 +9,7 @@ bin := $(VENV)/bin
 space := $(subst ,, )
 # A script such as bin/pip has the path of its Python: in a copy of this folder that is the Python of the original.
 pip := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(bin)/python -m pip
-cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON
+cmake := $(bin)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(bin)/ninja) -DSERVICE_STREAMER_WERROR=ON $(CMAKE_OPTIONS)
 cpp_sources := $(shell find cpp tests -name '*.cc')
 cpp_headers := $(shell find cpp tests -name '*.h')
 cuda_sources := $(shell find cpp -name '*.cu' -o -name '*.cuh')
@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-next-pythons test-portable test-musl compile-macos test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda fuzz \
+	test-python main-python test-pythons test-next-pythons test-portable test-musl compile-macos test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-kernels test-torch-symbols fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -264,6 +264,7 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 all-torch:  # TORCH_ARGS may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
 	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
+	$(if $(and $(TORCH),$(ENDURANCE)),@! grep -q '^cuda.* = None' build/torch/torch/version.py || { rm -rf build/gpu-rehearsal; $(MAKE) first-gpu-hour ARGS=--rehearse; })
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
@@ -298,6 +299,38 @@ test-cuda: $(VENV)/.tools  ## the kernels compiled by nvcc, and tested where the
 	$(bin)/ctest --test-dir build/cuda --output-on-failure --no-tests=error -R '^Cuda'
 	$(if $(TORCH),$(MAKE) --no-print-directory test-torch ARGS='-m "torch and needs_cuda" $(ARGS)')
 
+# Installs nothing, and needs no $(VENV): see CONTRIBUTING.md. The report is in build/first-gpu-hour.
+first-gpu-hour:  ## all that a GPU is needed for, in steps with a report; ARGS=--rehearse without a GPU, ARGS=--help
+	$(or $(wildcard $(bin)/python),$(PYTHON)) tests/tools/first_gpu_hour.py $(ARGS)
+
+# The headers of CUDA, and an nvcc with them: by pip, where the machine has none. Clang asks for a folder of programs, and for a
+# header of a package that nothing here needs.
+cuda_headers := nvidia-cuda-cccl nvidia-cuda-crt nvidia-cuda-runtime
+build/cuda-headers/.installed: packages = $(cuda_headers)
+build/nvcc/.installed: packages = $(cuda_headers) nvidia-cuda-nvcc nvidia-nvvm
+build/cuda-headers/.installed build/nvcc/.installed: $(VENV)/.tools constraints.txt
+	rm -rf $(@D)
+	$(pip) install -q --no-deps --target $(@D) $(packages)
+	@mkdir -p $(@D)/nvidia/cu13/bin && touch $(@D)/nvidia/cu13/include/curand_mtgp32_kernel.h $@
+
+test-kernels: $(VENV)/.installed build/nvcc/.installed  ## the registers of the kernels, against the table of their page; no GPU is needed
+	CUDA_HOME=$(CURDIR)/build/nvcc/nvidia/cu13 $(bin)/python -m pytest tests/python/native/test_kernel_figures.py $(ARGS)
+
+# torch with CUDA, and of the packages that it needs CUDA's runtime only: 2 GB each instead of 7. The oldest and the newest.
+SYMBOLS ?= $(filter-out $(without_native),$(TORCHES))
+
+build/symbols-%/.installed: $(VENV)/.tools
+	rm -rf $(@D)
+	$(bin)/python -m pip install -q --no-deps --target $(@D) torch==$*
+	$(bin)/python -m pip install -q --target $(@D) $$($(bin)/python tests/tools/torch_symbols.py $(@D) --runtime)
+	@touch $@
+
+test-torch-symbols: $(SYMBOLS:%=test-torch-symbols-%)  ## the functions that native models look up, in two torches with CUDA; no GPU is needed
+
+.PRECIOUS: build/symbols-%/.installed
+test-torch-symbols-%: build/symbols-%/.installed
+	$(bin)/python tests/tools/torch_symbols.py $(<D)
+
 wheels = $(bin)/python tests/tools/wheels.py
 
 $(VENV)/.wheel-tools: $(VENV)/.tools
@@ -326,7 +359,7 @@ test-clients: $(VENV)/.installed  ## the server of a wheel, asked by KServe, MLS
 
 pyright = $(bin)/basedpyright --pythonpath $(bin)/python
 
-lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, actionlint, clang-format, clang-tidy with the lock annotations
+lint: $(VENV)/.lint-tools  ## ruff, mypy, pyright, actionlint, clang-format, clang-tidy with the lock annotations and the kernels
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
@@ -354,7 +387,7 @@ build/lint/compile_commands.json: $(VENV)/.tools $(cmake_files) $(cpp_sources)
 # A file is looked at again when it has changed or a header that it includes; the .d file lists those. Tests are left to the
 # compiler's warnings, and so is what needs torch's headers.
 theirs := cpp/service_streamer/torch/% cpp/bindings/torch/% %_nvtx.cc %_portable.cc %/no_transports.cc  # what they need is not everywhere
-tidied := $(filter-out $(theirs),$(filter cpp/%,$(cpp_sources)))
+tidied := $(filter-out $(theirs),$(filter cpp/%,$(cpp_sources))) $(filter %.cu,$(cuda_sources))
 TIDY = $(tidied)
 tidy: $(patsubst %,build/lint/%.tidy,$(filter $(tidied),$(TIDY)))
 build/lint/%.tidy: % .clang-tidy $(VENV)/.lint-tools | build/lint/compile_commands.json
@@ -362,6 +395,14 @@ build/lint/%.tidy: % .clang-tidy $(VENV)/.lint-tools | build/lint/compile_comman
 	$(bin)/clang-tidy -p build/lint --quiet --extra-arg=-H $< 2>$(@:.tidy=.log) || { grep -v '^\.' $(@:.tidy=.log) >&2; exit 1; }
 	@sed -n 's|^\.* $(CURDIR)/\(cpp/.*\)|$@: \1\n\1:|p' $(@:.tidy=.log) >$(@:.tidy=.d) && touch $@
 -include $(tidied:%=build/lint/%.d)
+
+# The kernels, as Clang compiles CUDA: for the host and for a GPU.
+cuda := build/cuda-headers/nvidia/cu13
+as_cuda = -x cuda -std=c++20 -nocudalib --cuda-gpu-arch=sm_90 --cuda-path=$(cuda) -isystem $(cuda)/include/cccl -Icpp -Wall -Wextra -Wshadow
+build/lint/%.cu.tidy: %.cu $(wildcard cpp/service_streamer/cuda/*.*h) .clang-tidy $(VENV)/.lint-tools build/cuda-headers/.installed
+	@mkdir -p $(@D)
+	@for side in host device; do $(bin)/clang-tidy --quiet $< -- --cuda-$$side-only $(as_cuda) || exit 1; done
+	@touch $@
 
 format: $(VENV)/.lint-tools  ## every file in the house style
 	$(bin)/ruff check --fix-only --quiet

@@ -154,6 +154,7 @@ def pipeline(name: str, clients: int, seconds: float) -> None:
     rates = []
     for served in (model, predict):
         with ThreadedStreamer(served, 64, worker_timeout=None) as streamer:
+            streamer.wait_ready()
             rates.append(loop(streamer, ITEMS[name], clients, seconds))
     line(f"{name}, {clients} clients: native / .to('cuda')", *rates, "calls/s", True)
 
@@ -196,23 +197,30 @@ def images(seconds: float) -> None:
     )
 
 
+def pipelines(clients: int, seconds: float) -> None:
+    """Both models with client threads."""
+    for name in ITEMS:
+        pipeline(name, clients, seconds)
+
+
+CASES: dict[str, Callable[[int, float], None]] = {
+    "pipeline": pipelines,
+    "ragged": lambda _, seconds: ragged(seconds),
+    "images": lambda _, seconds: images(seconds),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", choices=("pipeline", "ragged", "images"), action="append")
+    parser.add_argument("--case", choices=tuple(CASES), action="append")
     parser.add_argument("--clients", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "torch sees no GPU\n")
     print(torch.cuda.get_device_name())
-    cases = options.case or ["pipeline", "ragged", "images"]
-    if "pipeline" in cases:
-        pipeline("encoder", options.clients, options.seconds)
-        pipeline("images", options.clients, options.seconds)
-    if "ragged" in cases:
-        ragged(options.seconds)
-    if "images" in cases:
-        images(options.seconds)
+    for case in options.case or CASES:
+        CASES[case](options.clients, options.seconds)
     common.leave()
 
 

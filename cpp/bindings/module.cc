@@ -26,8 +26,7 @@ PYBIND11_PLUGIN_IMPL(_core) {
   return nullptr;
 }
 
-// Not py::mod_gil_not_used() yet: decision 089 says what is missing.
-PYBIND11_MODULE(core, module) {
+PYBIND11_MODULE(core, module, py::mod_gil_not_used()) {
   module.doc() = "The C++ core of service_streamer; private.";
   module.attr("__version__") = SERVICE_STREAMER_VERSION;
 

@@ -117,6 +117,14 @@ std::size_t simulated_cuda_reserved_bytes() {
   return simulated_cuda::reserved_bytes();
 }
 
+std::size_t simulated_cuda_free_bytes(int device) {
+  return simulated_cuda::kDeviceBytes - simulated_cuda::taken_bytes(static_cast<std::size_t>(device));
+}
+
+std::size_t simulated_cuda_device_bytes() {
+  return simulated_cuda::kDeviceBytes;
+}
+
 int simulated_cuda_devices() {
   return simulated_cuda::kDevices;
 }

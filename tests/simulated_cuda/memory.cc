@@ -22,9 +22,7 @@
 namespace simulated_cuda {
 namespace {
 
-constexpr std::size_t kDeviceBytes = std::size_t{1}
-                                     << 30;  // of each device; pages that are never written use no memory
-constexpr int kReleasedByte = 0xA5;          // fills released memory
+constexpr int kReleasedByte = 0xA5;  // fills released memory
 
 std::size_t rounded(std::size_t bytes) {
   return std::bit_ceil(std::max<std::size_t>(bytes, 512));
@@ -101,6 +99,7 @@ class DeviceMemory final : public c10::Allocator {
       data = views().protected_at(device.index(), used);
       used += rounded(bytes);
     }
+    taken_.at(static_cast<std::size_t>(device.index())) += rounded(bytes);
     return {data, new Block{data, rounded(bytes), stream}, &release, device};
   }
 
@@ -112,12 +111,18 @@ class DeviceMemory final : public c10::Allocator {
     return std::accumulate(used_.begin(), used_.end(), std::size_t{0});
   }
 
+  std::size_t taken(std::size_t device) {
+    const std::lock_guard held(mutex_);
+    return taken_.at(device);
+  }
+
   static void release(void* given);
 
  private:
   std::mutex mutex_;
   std::map<std::tuple<c10::DeviceIndex, c10::StreamId, std::size_t>, std::vector<std::byte*>> free_;
   std::array<std::size_t, kDevices> used_{};
+  std::array<std::size_t, kDevices> taken_{};
 };
 
 DeviceMemory& the_device_memory() {
@@ -134,6 +139,7 @@ void DeviceMemory::release(void* given) {
   });
   DeviceMemory& memory = the_device_memory();
   const std::lock_guard held(memory.mutex_);
+  memory.taken_.at(static_cast<std::size_t>(block->stream.device_index())) -= block->bytes;
   memory.free_[{block->stream.device_index(), block->stream.id(), block->bytes}].push_back(block->data);
 }
 
@@ -237,6 +243,10 @@ void record_stream(const c10::DataPtr& block, const c10::Stream& stream) {
 
 std::size_t reserved_bytes() {
   return the_device_memory().used();
+}
+
+std::size_t taken_bytes(std::size_t device) {
+  return the_device_memory().taken(device);
 }
 
 c10::Allocator& pinned_memory() {

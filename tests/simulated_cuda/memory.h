@@ -7,6 +7,9 @@
 
 namespace simulated_cuda {
 
+constexpr std::size_t kDeviceBytes = std::size_t{1}
+                                     << 30;  // of each device; pages that are never written use no memory
+
 // Device memory. If the host accesses such an address, the process ends with SIGSEGV. Like in torch's allocator, released
 // memory can be allocated again immediately for the same stream. It is overwritten in the order of that stream, so that
 // stale reads are found.
@@ -24,6 +27,7 @@ c10::Device device_of_memory(const void* address);
 void record_stream(const c10::DataPtr& block, const c10::Stream& stream);
 
 std::size_t reserved_bytes();
+std::size_t taken_bytes(std::size_t device);  // those that have not been released
 
 // Pinned host memory, which streams may use asynchronously. A released block is reused only after the streams that were
 // recorded with record_pinned(). Like in torch's allocator, a block is identified by its context or its first address.

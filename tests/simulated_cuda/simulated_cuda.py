@@ -32,7 +32,8 @@ def pytest_configure():
         ctypes.CDLL(str(folder / "lib" / name), ctypes.RTLD_GLOBAL)
     # The package looks up functions in all that the process sees.
     library = ctypes.CDLL(os.environ["SERVICE_STREAMER_SIMULATED_CUDA"], ctypes.RTLD_GLOBAL)
-    library.simulated_cuda_reserved_bytes.restype = ctypes.c_size_t
+    for name in ("reserved", "free", "device"):
+        getattr(library, f"simulated_cuda_{name}_bytes").restype = ctypes.c_size_t
     patch_torch(library)
 
 
@@ -45,11 +46,20 @@ def patch_torch(library):
     cuda.is_available = lambda: True
     cuda.device_count = lambda: library.simulated_cuda_devices()
     cuda.current_device = of_torch._accelerator_getDeviceIndex
-    cuda.device = lambda device: torch.accelerator.device_index(torch.device(device).index or 0)
+    cuda.device = type("device", (torch.accelerator.device_index,), {
+        "__init__": lambda self, device: setattr(self, "idx", torch.device(device).index or 0),
+    })  # fmt: skip
     cuda.Stream = lambda device="cuda": torch.Stream(device=device)
     cuda.stream = lambda stream: stream
     cuda.current_stream = torch.accelerator.current_stream
     cuda.synchronize = torch.accelerator.synchronize
+    cuda.is_initialized = lambda: True
+    cuda.empty_cache = lambda: None
+    cuda.get_device_name = lambda device=None: "a simulated GPU"
+    cuda.mem_get_info = lambda device=0: (
+        library.simulated_cuda_free_bytes(device),
+        library.simulated_cuda_device_bytes(),
+    )
     cuda.memory_reserved = lambda: library.simulated_cuda_reserved_bytes()
     cuda._fail_next_event = lambda: library.simulated_cuda_fail_next_event()
     cuda._last_error = lambda: library.cudaGetLastError()

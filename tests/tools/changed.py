@@ -18,7 +18,7 @@ PACKAGE = "python/service_streamer"
 SUFFIXES = {
     "py": {".py", ".pyi"},
     "cpp": {".cc", ".h", ".cu", ".cuh"},
-    "tidy": {".cc"},
+    "tidy": {".cc", ".cu"},
 }
 ROOMS = {
     **dict.fromkeys(("_base", "_engine", "_statistics", "_streamers", "_models"), "api"),

@@ -58,20 +58,15 @@ def make_system() -> None:
 def bring_files() -> None:
     """Copies the files of this checkout, also those that are not committed."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.split(b"\0")
-    there = b"\0".join(each for each in names if each and (ROOT / os.fsdecode(each)).exists())
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     target = SYSTEM / "src"
     for old in target.glob("*"):
         if old.name != "build":
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-    target.mkdir(exist_ok=True)
-    with subprocess.Popen(
-        ["tar", "-c", "--null", "-T", "-"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as archive:
-        with subprocess.Popen(["tar", "-x"], cwd=target, stdin=archive.stdout) as unpacked:
-            archive.communicate(there)
-        if archive.returncode or unpacked.returncode:
-            sys.exit("the files of the checkout could not be copied")
+    for name in names.split("\0"):
+        if name and (ROOT / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
 
 
 def test(python: str) -> int:

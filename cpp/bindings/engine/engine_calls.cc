@@ -314,10 +314,12 @@ bool check(PyObject* engine, const Shared& shared) {
   return future != nullptr;
 }
 
-// The request under the key: a new reference; nullptr: none, or an exception is set.
-FutureObject* live_request(const Shared& shared) {
-  PyObject* found = shared.key != Py_None ? PyDict_GetItemWithError(shared.live, shared.key) : nullptr;
-  return reinterpret_cast<FutureObject*>(Py_XNewRef(found));
+// Finds the request under the key: a new reference, or nullptr. False with an exception set.
+bool find_live(const Shared& shared, FutureObject*& found) {
+  PyObject* value = nullptr;
+  if (shared.key != Py_None && !find_item(shared.live, shared.key, value)) return false;
+  found = reinterpret_cast<FutureObject*>(value);
+  return true;
 }
 
 // Makes the caller one of those of the request; false: it has none any more, so it ends.
@@ -331,8 +333,9 @@ bool take_part(FutureObject* future) {
 // Submits the request and puts it under the key, unless one that may be joined came there meanwhile: `future` becomes
 // that. `passed`: one that is not to be joined. False with an exception set.
 bool join_or_submit(EngineObject* self, FutureObject*& future, const FutureObject* passed, Shared& shared) {
-  FutureObject* other = live_request(shared);
-  if (other == nullptr && PyErr_Occurred() != nullptr) return false;
+  const Locked lock(self);
+  FutureObject* other = nullptr;
+  if (!find_live(shared, other)) return false;
   shared.sent = other == nullptr || other == passed || is_done(other) ||
                 future->request->priority > other->request->priority || !take_part(other);
   if (!shared.sent) std::swap(future, other);
@@ -349,11 +352,13 @@ bool join_or_submit(EngineObject* self, FutureObject*& future, const FutureObjec
 }
 
 // The request that `live` has under the key, or a new one: a new reference, in which the caller has a part; nullptr
-// with an exception set. What may run Python code comes first, so that the lookup and the submit are one step.
+// with an exception set. What may run Python code comes first, so that the lookup and the submit are one step (unless
+// the keys are compared by Python code).
 FutureObject* share(EngineObject* self, Shared& shared) {
   int priority;
   if (!priority_from(shared.request[2], priority)) return nullptr;
-  FutureObject* found = live_request(shared);
+  FutureObject* found = nullptr;
+  if (!find_live(shared, found)) return nullptr;
   if (found != nullptr && !is_done(found)) {
     // A request of a higher priority does not wait behind the others in the queue.
     const int running = priority > found->request->priority ? self->backend->query_running(found) : 1;

@@ -543,8 +543,13 @@ void leave(FutureObject* future, PyObject* live, PyObject* key) {
   PyObject* self = reinterpret_cast<PyObject*>(future);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  if (key != Py_None && PyDict_GetItemWithError(live, key) == self) PyDict_DelItem(live, key);
+  PyObject* found = nullptr;
+  if (key != Py_None) {
+    const Locked lock(future->engine);
+    if (find_item(live, key, found) && found == self) PyDict_DelItem(live, key);
+  }
   if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(key);
+  Py_XDECREF(found);
   PyErr_Restore(type, value, traceback);
   end_future(future, Outcome::kCancelled, true);
 }

@@ -40,15 +40,14 @@ class Locked {
 
 #endif
 
-// The value of a key of a dict that other threads may change: a new reference; nullptr, without an exception: it has
-// none.
-inline PyObject* dict_item(PyObject* dict, PyObject* key) {
+// Finds the value of a key of a dict that other threads may change: a new reference; nullptr: it has none. False with
+// an exception set.
+inline bool find_item(PyObject* dict, PyObject* key, PyObject*& value) {
 #if PY_VERSION_HEX >= 0x030D0000
-  PyObject* value = nullptr;
-  if (PyDict_GetItemRef(dict, key, &value) < 0) PyErr_Clear();
-  return value;
+  return PyDict_GetItemRef(dict, key, &value) >= 0;
 #else
-  return Py_XNewRef(PyDict_GetItem(dict, key));
+  value = Py_XNewRef(PyDict_GetItemWithError(dict, key));
+  return value != nullptr || PyErr_Occurred() == nullptr;
 #endif
 }
 

@@ -9,7 +9,9 @@ namespace {
 
 // In sys.modules: a new reference, or nullptr without an exception.
 PyObject* loaded(PyObject* library) {
-  return dict_item(PyImport_GetModuleDict(), library);
+  PyObject* module = nullptr;
+  if (!find_item(PyImport_GetModuleDict(), library, module)) PyErr_Clear();
+  return module;
 }
 
 // Sets `found` once the library is imported.

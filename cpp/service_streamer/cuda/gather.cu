@@ -21,7 +21,8 @@ struct Layout {
 // The index of each element is split into one index per dimension, from the innermost outwards. The outermost needs no
 // division.
 template <typename Element>
-__global__ void gather(const GatherRow* __restrict__ rows, Element* __restrict__ to, Layout layout, Element pad) {
+__global__ void gather(const GatherRow* __restrict__ rows, Element* __restrict__ to,
+                       const SERVICE_STREAMER_GRID_CONSTANT Layout layout, Element pad) {
   const Stride over = along_rows();
   for (std::int64_t row_index = over.begin; row_index < layout.rows; row_index += over.step) {
     const GatherRow& row = rows[row_index];

@@ -16,7 +16,7 @@ struct Factors {
 // In terms of launch(): a row is an image, and its elements are pixels. The channels of a pixel go to one plane each.
 template <typename Element>
 __global__ void normalize(const std::uint8_t* __restrict__ from, Element* __restrict__ to, std::int64_t images,
-                          std::int64_t pixels, int channels, Factors factors) {
+                          std::int64_t pixels, int channels, const SERVICE_STREAMER_GRID_CONSTANT Factors factors) {
   const Stride over = along_rows();
   for (std::int64_t image = over.begin; image < images; image += over.step) {
     const std::int64_t first = image * pixels * channels;

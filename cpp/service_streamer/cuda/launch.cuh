@@ -8,6 +8,14 @@
 #include <string>
 #include <utility>
 
+// Before a parameter with an array: its elements are read where CUDA has put them. Otherwise each thread copies the
+// array to its stack first, because the compiler does not know the index. Not for GPUs before sm_70.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+#define SERVICE_STREAMER_GRID_CONSTANT __grid_constant__
+#else
+#define SERVICE_STREAMER_GRID_CONSTANT
+#endif
+
 namespace service_streamer::cuda {
 
 // The first index of a thread, and the distance to its next index. For the elements of a row, and for rows.

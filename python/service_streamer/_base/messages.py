@@ -15,6 +15,7 @@ PAGE = "https://github.com/service-streamer-ng/service-streamer-ng/blob/main/doc
 
 _LONGEST = 100  # characters of a value in a message
 _LONGEST_TEXT = 10_000  # characters of the text of an exception
+_ANCHOR = "abcdefghijklmnopqrstuvwxyz0123456789_-"
 _CONSTRUCTORS = ("__init__", "checked")  # of _option_names
 
 
@@ -23,10 +24,9 @@ def see(message: str, anchor: str) -> str:
 
     A message that is quoted in it loses its own address.
     """
-    import re  # only for a message
-
-    message = re.sub(rf"\nsee {re.escape(PAGE)}#[\w-]+", "", message)
-    return f"{message}\nsee {PAGE}#{anchor}"
+    own, *quoted = message.split(f"\nsee {PAGE}#")
+    rest = [each.lstrip(_ANCHOR) for each in quoted]
+    return "".join([own, *rest, f"\nsee {PAGE}#{anchor}"])
 
 
 def wrong_option(message: str, kind: type[Exception] = ValueError) -> Exception:

@@ -184,6 +184,7 @@ class PipelineBackend(WaitingRoom):
         if not self._drain:
             piece.fail(StreamerClosed("the pipeline was closed before the request ended"))
             return
+        piece.enter(stage)
         try:
             # If the stage is full, the piece waits for room there, and not this thread.
             call = self._stages[stage].engine.submit_async(
@@ -193,7 +194,7 @@ class PipelineBackend(WaitingRoom):
                 piece.request.tenant,
                 self._context_for(stage, piece),
             )
-            piece.entered(stage, call)
+            piece.entered(call)
             call.add_done_callback(functools.partial(self._leave, stage, piece))
         except BaseException as error:
             piece.fail(of_stage(self._names[stage], detached(error)))

@@ -27,7 +27,7 @@ class Piece:
         # Empty: not begun, or ended. Several threads may be about to end it, and pop() is atomic.
         self._batch: list[_core.Batch] = []
         self._call: Any = None
-        self._at = 0
+        self._at = -1  # the stage that has it, or gets it; -1: not begun
         self._free: Callable[[], object] | None = None
 
     def begin(self, batch: _core.Batch, free: Callable[[], object]) -> None:
@@ -42,9 +42,17 @@ class Piece:
         if self.request.ended:
             self.end()
 
-    def entered(self, stage: int, call: Any) -> None:
-        """Note the future of the piece in a stage."""
+    def enter(self, stage: int) -> None:
+        """Note that a stage gets the piece now: its workers may have it before `entered`.
+
+        Args:
+            stage: -1: none, and the piece waits for one again.
+        """
+        self._call = None
         self._at = stage
+
+    def entered(self, call: Any) -> None:
+        """Note the future of the piece in the stage."""
         self._call = call
         if self.request.ended:
             self._call = None
@@ -64,8 +72,10 @@ class Piece:
     def end(self) -> None:
         """Cancel what is under way, after the request has ended."""
         call = self._call
-        if self._take() is not None and call is not None:
-            call._abandon()
+        if (batch := self._take()) is not None:
+            batch.drop_ended()  # without a GIL, the batch itself may be freed much later
+            if call is not None:
+                call._abandon()
 
     def has_ended(self) -> bool:
         return self._free is not None and not self._batch
@@ -73,10 +83,11 @@ class Piece:
     def cancel(self, last: int) -> bool:
         """Return False if workers of the stage `last` have all items. Else take some of them out.
 
-        True also if the piece is not in that stage yet: its request can be ended.
+        True also if the piece is not in that stage yet: its request can be ended. False while the
+        stage gets it.
         """
         call = self._call
-        return self._at < last or call is None or bool(call.cancel())
+        return self._at < last or (call is not None and bool(call.cancel()))
 
     def _take(self) -> _core.Batch | None:
         """Return the unanswered batch, once."""

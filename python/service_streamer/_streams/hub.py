@@ -85,7 +85,9 @@ class Hub:
 
     def abandon(self) -> None:
         """End all streams in a forked child: only the parent gets their pieces."""
-        for inbox in list(self._inboxes.values()):
+        # Without a GIL a thread of the parent may have the lock of the dict. No loop asks for it.
+        inboxes, self._inboxes = self._inboxes, {}
+        for inbox in inboxes.values():
             inbox.abandon()
 
 

@@ -7,6 +7,7 @@ import sys
 from types import FrameType
 
 from .._base import messages
+from .threads import loaded
 
 _told = False
 """the warning is given once per process"""
@@ -18,7 +19,7 @@ FOR_STREAM = "`async for piece in streamer.astream(item)`"
 
 def warn_in_loop(remedy: str) -> None:
     """Warn if this thread runs an event loop and a coroutine is about to block it."""
-    events = sys.modules.get("asyncio.events")
+    events = loaded("asyncio.events")
     running_loop = getattr(events, "_get_running_loop", None)  # None: a thread is importing it
     if running_loop is not None and running_loop() is not None:
         warn(remedy)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _core
+from .threads import loaded
 
 
 class _HubWaits(_core.HubWaits):
@@ -119,7 +120,7 @@ def in_event_loop() -> bool:
 
     Called by the core before it would block a submit() until the queue has room.
     """
-    asyncio = sys.modules.get("asyncio")
+    asyncio = loaded("asyncio")
     running = asyncio is not None and asyncio._get_running_loop() is not None
     return running or hub_of_this_thread() is not None
 

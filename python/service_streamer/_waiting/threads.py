@@ -130,9 +130,18 @@ def original(module: str, name: str) -> Any:
     return getattr(sys.modules[module], name)
 
 
+def loaded(module: str) -> Any:
+    """Return a module of another library, or None if it is not loaded.
+
+    Not by `get`: without a GIL, that of Python 3.13 takes the lock of the dict. If callers wait for
+    it at a fork, or when the interpreter ends, the child or the main thread may wait for ever.
+    """
+    return sys.modules[module] if module in sys.modules else None  # noqa: SIM401
+
+
 def _gevent_monkey(name: str) -> Any:
     # While another thread imports gevent.monkey the name is missing, and nothing is patched yet.
-    return getattr(sys.modules.get("gevent.monkey"), name, None)
+    return getattr(loaded("gevent.monkey"), name, None)
 
 
 class ThreadWait:

@@ -28,11 +28,13 @@ def forward(streamer: BaseStreamer, piece: Piece, refused: Refused) -> None:
     if piece.request.ended:
         return
     priority, tenant = piece.request.priority, piece.request.tenant
+    piece.enter(0)
     try:
         call = Component(streamer).forward(piece.items, priority, tenant, piece.context)
-        piece.entered(0, call)
+        piece.entered(call)
         call.add_done_callback(functools.partial(_answer, streamer, piece, refused))
     except StreamerClosed as error:
+        piece.enter(-1)
         refused(streamer, piece, error)
     except BaseException as error:
         piece.fail(detached(error))
@@ -47,6 +49,7 @@ def _answer(streamer: BaseStreamer, piece: Piece, refused: Refused, call: Any) -
         if error is None:
             piece.arrived(call.result())
         elif isinstance(error, StreamerClosed):
+            piece.enter(-1)
             refused(streamer, piece, error)
         else:
             piece.fail(error)

@@ -9,6 +9,7 @@ import weakref
 
 import numpy
 import pytest
+from free_threading import freed_at_once
 from process_models import echo
 from thread_models import Gate
 from waits import LONG, Threads, eventually
@@ -552,6 +553,7 @@ def raise_one(batch):
     return batch
 
 
+@freed_at_once
 def test_nothing_is_left_and_nothing_needs_the_collector():
     gc.collect()
     gc.disable()

@@ -44,12 +44,14 @@ OWN_PROCESS = "<!-- own-process -->"
 NEEDS = {"torch", "native", "redis", "ray"}
 """what is not always there, and is named before a snippet that needs it"""
 OPTIONAL = {
+    "gradio",
     "jax",
     "lightgbm",
     "openvino",
     "sanic",
     "sentence_transformers",
     "sklearn",
+    "streamlit",
     "tensorflow",
     "transformers",
     "xgboost",

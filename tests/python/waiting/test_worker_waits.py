@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from free_threading import freed_at_once
 from waits import LONG
 
 WAITS = {
@@ -101,6 +102,7 @@ def test_submit_in_the_model_does_not_wait_for_room(held, gate, threads):
     assert threads.join() == [None]
 
 
+@freed_at_once
 @pytest.mark.in_process
 @pytest.mark.parametrize("what", ["an item", "an item twice", "the outputs", "an output before"])
 def test_a_finaliser_in_the_worker_may_wait_for_the_caller(streamers, what):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, Protocol
 
 from ... import _core
+from ..._base.errors import WorkerLost
 from ..._base.messages import describe
 from ..._base.model_errors import copy_error, detached
 from ..._streams.writer import flush
@@ -75,7 +76,10 @@ class Loop:
                 self._report(error, "an item could not be answered")
                 # A log handler may keep the traceback, whose frames keep the batches alive.
                 traceback.clear_frames(error.__traceback__)
-                self._leave(self._live)  # their callers get WorkerLost
+                for one in self._live:  # a batch that is dropped may end much later without a GIL
+                    with contextlib.suppress(BaseException):  # it is answered; there is no memory
+                        one.batch.fail(WorkerLost("the loop of the items failed"))
+                self._leave(self._live)
             entering.clear()
         self._leave([*self._live, *self._paused])
 

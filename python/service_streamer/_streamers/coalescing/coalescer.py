@@ -335,6 +335,7 @@ class Coalescer:
     def _arrived(self, batch: _core.Batch, share: _Share, future: Any) -> None:
         """Answer one caller of an item: a done callback."""
         if batch.ended:
+            batch.drop_ended()
             return
         try:
             error = future.exception()
