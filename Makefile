@@ -227,7 +227,7 @@ test-musl: $(VENV)/.cross-tools  ## the C++ tests with Clang, libc++ and musl
 compile-macos: $(VENV)/.cross-tools  ## the package with Clang and the headers of macOS
 	CXX='$(zig_cxx) aarch64-macos' $(cmake) -S . -B build/macos $(for_zig) -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF \
 	  -DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_OSX_SYSROOT= -DCMAKE_CROSSCOMPILING_EMULATOR=env \
-	  -DCMAKE_INSTALL_NAME_TOOL=true -DCMAKE_AR=/bin/true -DCMAKE_RANLIB=/bin/true -DCMAKE_CXX_CREATE_SHARED_MODULE=true \
+	  -DCMAKE_INSTALL_NAME_TOOL=true -DCMAKE_AR=/bin/true -DCMAKE_RANLIB=/bin/true -DCMAKE_CXX_LINKER_LAUNCHER=true \
 	  -DPython_EXECUTABLE=$(abspath $(bin)/python) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	$(bin)/cmake --build build/macos
 
