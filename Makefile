@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .PHONY: help install check demo demo-hub bench live-page drawings quick test test-all all-cpp test-cpp changed-cpp test-tsan test-asan wheels test-wheel test-extras test-formats test-clients \
-	test-python main-python test-pythons test-free-threading free-threading test-next-pythons test-portable test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-kernels test-torch-symbols fuzz \
+	test-python main-python test-pythons test-free-threading free-threading test-next-pythons test-portable test-musl compile-macos test-ray test-all-ray test-redis all-torch test-torch test-torches test-simulated-cuda test-cuda first-gpu-hour test-kernels test-torch-symbols fuzz \
 	docs lint tidy lint-changed format compile_commands.json clean
 
 help:  ## this list
@@ -120,9 +120,10 @@ test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch
 	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
 	cat build/main-python.log && test -z "$$failed"
 
-# The sanitizers run all that test-cpp runs, but of the simulation only a part.
+# The sanitizers run all that test-cpp runs, but of the simulation only a part. Of test-portable the rest is for the night.
 all-cpp: test-tsan test-asan test-wheel
 	@$(MAKE) test-cpp FOLDERS=simulation
+	@$(MAKE) test-portable FOLDERS=waiting in_threads='$(addprefix tests/python/,package/test_other_systems.py waiting/test_signals.py)'
 
 main-python:
 	@$(MAKE) -Onone test-python ARGS='-m "not over_redis and not over_ray$(enduring)"' >build/main-python.log 2>&1
@@ -226,6 +227,28 @@ test-portable: build/venv-portable/.installed  ## waiting without futexes, as on
 	$(call run_cpp_tests,build/portable-tsan,-DSERVICE_STREAMER_PORTABLE=ON -DSERVICE_STREAMER_SANITIZE=thread,-E 'RandomQueue|RandomTenants|Isolation')
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) build/venv-portable/bin/python -m pytest -n $(WORKERS) --dist worksteal \
 	  -m "not (endurance or over_ray or over_redis or torch)" -k 'not ($(of_processes))' $(ARGS) $(in_threads)
+
+# Zig's C++ compiler is Clang, with libc++ and the headers of other systems.
+$(VENV)/.cross-tools: $(VENV)/.tools
+	$(pip) install -q ziglang
+	@touch $@
+
+zig_cxx = $(shell $(bin)/python -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__))')/zig c++ -target
+for_zig := -DCMAKE_BUILD_TYPE=Debug -DSERVICE_STREAMER_CUDA=OFF -DSERVICE_STREAMER_NVTX=OFF
+test-musl compile-macos: export CMAKE_CXX_COMPILER_LAUNCHER =
+
+# Without errors for warnings: CMSG_NXTHDR of musl compares a size with a difference.
+test-musl: $(VENV)/.cross-tools  ## the C++ tests with Clang, libc++ and musl
+	export CXX='$(zig_cxx) x86_64-linux-musl'; \
+	$(call run_cpp_tests,build/musl,$(for_zig) -DSERVICE_STREAMER_WERROR=OFF -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON $(if $(wildcard /usr/src/googletest),-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=/usr/src/googletest))
+
+# Nothing is linked. Python's headers are those of this machine.
+compile-macos: $(VENV)/.cross-tools  ## the package with Clang and the headers of macOS
+	CXX='$(zig_cxx) aarch64-macos' $(cmake) -S . -B build/macos $(for_zig) -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF \
+	  -DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_OSX_SYSROOT= -DCMAKE_CROSSCOMPILING_EMULATOR=env \
+	  -DCMAKE_INSTALL_NAME_TOOL=true -DCMAKE_AR=/bin/true -DCMAKE_RANLIB=/bin/true -DCMAKE_CXX_LINKER_LAUNCHER=true \
+	  -DPython_EXECUTABLE=$(abspath $(bin)/python) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
+	$(bin)/cmake --build build/macos
 
 # One after the other, with one cluster.
 test-ray: $(VENV)/.installed  ## the tests with a Ray cluster of this machine

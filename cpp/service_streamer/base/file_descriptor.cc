@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "service_streamer/base/mutex.h"
+
 namespace service_streamer {
 namespace {
 
-// Never freed, because static objects may close descriptors at exit. The mutexes are plain: Clang's analysis cannot
-// follow a mutex that one function locks and another unlocks.
+// Never freed, because static objects may close descriptors at exit. Clang's analysis cannot follow mutexes
+// that one function locks and another unlocks. The plain ones have annotations in new releases of libc++.
 struct Registry {
   std::mutex fork_mutex;   // ForkLock; taken before `mutex`
   std::mutex mutex;        // guards `open`; also held during close(), so that a fork never sees a closed entry as open
@@ -22,12 +24,12 @@ struct Registry {
 
 Registry& registry();
 
-void before_fork() {
+void before_fork() NO_THREAD_SAFETY_ANALYSIS {
   registry().fork_mutex.lock();
   registry().mutex.lock();
 }
 
-void after_fork_in_parent() {
+void after_fork_in_parent() NO_THREAD_SAFETY_ANALYSIS {
   registry().mutex.unlock();
   registry().fork_mutex.unlock();
 }

@@ -20,6 +20,7 @@
 #define RELEASE(...) SERVICE_STREAMER_ANNOTATE(release_capability(__VA_ARGS__))
 #define TRY_ACQUIRE(...) SERVICE_STREAMER_ANNOTATE(try_acquire_capability(__VA_ARGS__))
 #define ASSERT_CAPABILITY(x) SERVICE_STREAMER_ANNOTATE(assert_capability(x))
+#define NO_THREAD_SAFETY_ANALYSIS SERVICE_STREAMER_ANNOTATE(no_thread_safety_analysis)
 
 namespace service_streamer {
 

@@ -12,8 +12,8 @@ constexpr double kStep = 1.0 / 32;  // of the limit
 }  // namespace
 
 void MemoryCeiling::failed(double size, double passed) {
-  constexpr double kRounding = 1e-9;            // sizes may be added up in another order
-  if (size > limit_ * (1 + kRounding)) return;  // the batch was cut before the last failure
+  constexpr double kAddedUp = 1e-9;            // sizes may be added up in another order
+  if (size > limit_ * (1 + kAddedUp)) return;  // the batch was cut before the last failure
   if (good_ > 0 && size > good_) {
     limit_ = good_;
     left_ = kRest;

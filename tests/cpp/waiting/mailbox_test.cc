@@ -123,7 +123,7 @@ TEST(Mailbox, ThrowsIfTheProcessHasNoDescriptorLeft) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  EXPECT_THROW(std::make_shared<Mailbox>(), std::system_error);
+  EXPECT_THROW(Mailbox(), std::system_error);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

@@ -46,9 +46,10 @@ def test_a_missing_compiler(tmp_path, monkeypatch):
     )
 
 
-def test_missing_headers_of_python(tmp_path):
+@pytest.mark.parametrize("compiler", [{}, {"CXX": "env c++"}], ids=["found", "with_arguments"])
+def test_missing_headers_of_python(tmp_path, compiler):
     options = [f"-DPython_INCLUDE_DIR={tmp_path}"]
-    assert configure(tmp_path / "build", *options) == (
+    assert configure(tmp_path / "build", *options, **compiler) == (
         f"Python's headers are missing: {sys.executable} has no Python.h. Install them: "
         "apt install python3-dev (Debian, Ubuntu) or dnf install python3-devel (Fedora, RHEL)."
     )

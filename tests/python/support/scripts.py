@@ -53,7 +53,7 @@ import pathlib, time
 
 def wait_to_be_alone():
     # Until streamer-server sleeps: the next caller waits at the socket of its worker itself.
-    for task in pathlib.Path("/proc/self/task").iterdir():
+    for task in pathlib.Path("/proc/self/task").glob("*"):  # none on macOS
         if (task / "comm").read_text() == "streamer-server\\n":
             while " S " not in (task / "stat").read_text():
                 time.sleep(0.001)

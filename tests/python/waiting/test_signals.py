@@ -25,13 +25,14 @@ entered.wait()
 calling = threading.Event()
 
 def interrupt():
-    # when the main thread has been asleep for a while, and so in the call
+    # when no other thread has used the processor for a while, so the main thread is in the call
     calling.wait()
-    asleep = 0
-    while asleep < 20:
-        with open(f"/proc/self/task/{{os.getpid()}}/stat") as stat:
-            asleep = asleep + 1 if stat.read().split()[2] == "S" else 0
+    looks = 0
+    while looks < 20:
+        before = time.process_time() - time.thread_time()
         time.sleep(0.001)
+        used = time.process_time() - time.thread_time() - before
+        looks = looks + 1 if used < 2e-5 else 0
     os.kill(os.getpid(), signal.SIGINT)
 
 {prepare}
