@@ -1,6 +1,7 @@
 """The descriptors of mailboxes, and a process that has none left."""
 
 import os
+import sys
 
 import pytest
 from scripts import SUPPORT
@@ -44,7 +45,7 @@ def test_a_mailbox_without_a_descriptor_is_an_error(child):
         asyncio.run(main())
         assert streamer.predict([4], timeout=30) == [4]
         """,
-        env={**os.environ, "PYTHONPATH": SUPPORT},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([SUPPORT, *sys.path])},
     )
 
 
