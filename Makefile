@@ -363,6 +363,7 @@ $(VENV)/.wheel-tools: $(VENV)/.tools
 wheels: $(VENV)/.wheel-tools  ## sdist and wheels in build/wheels, each tested where there is no compiler
 	$(wheels) $(PYTHONS)
 
+test-wheel: export CMAKE_CXX_COMPILER_LAUNCHER =  # as pip builds it for users: with precompiled headers
 test-wheel: $(VENV)/.wheel-tools  ## the same for the Python of $(VENV), with few tests
 	$(wheels) --smoke
 

@@ -45,7 +45,7 @@ PyObject* workers_start(PyObject* object, PyObject*) {
   NativeWorkersObject* self = self_of(object);
   if (!from_this_process(self->engine)) return nullptr;
   return none_or_raise(attempt([&] {
-    const std::shared_ptr<KeptEngine> kept(new KeptEngine(self->engine), leave);
+    const std::shared_ptr<KeptEngine> kept(new KeptEngine(self->engine), [](KeptEngine* engine) { leave(engine); });
     self->workers->start(kept);
   }));
 }
