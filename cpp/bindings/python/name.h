@@ -7,8 +7,8 @@
 namespace service_streamer::bindings {
 
 // An interned str, kept until the process ends: the name of an attribute or a module, as a constant of this module. It
-// is made when the module is initialised, and not by its first use. Without a GIL, the thread of that may have to wait
-// until the world runs again, and one that waits for a static variable does not let the world stop.
+// is made when the module is initialised, and not by its first use. Without a GIL, that thread may have to wait until
+// the world runs again. A thread that waits for its static variable does not let the world stop, so neither goes on.
 class Name {
  public:
   explicit Name(const char* text) noexcept : text_(text), next_(std::exchange(first, this)) {}

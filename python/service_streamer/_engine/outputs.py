@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .._base.errors import OutputSizeMismatch
 from .._base.messages import see, short
+from .._waiting.threads import loaded
 
 _MODULES = {"jax": "jax.numpy", "jaxlib": "jax.numpy"}  # where a library's functions of arrays are
 _INDEXED = ("numpy", "torch", "cupy")  # libraries whose arrays take a list of indices
@@ -273,7 +274,7 @@ def _joiner(outputs: Any) -> Callable[[list[Any]], Any] | None:
     """Return the function that joins values of this type along the first dimension, if any."""
     for base in type(outputs).__mro__:  # a class of the user may be one of a library
         name = base.__module__.partition(".")[0]
-        library: Any = sys.modules.get(_MODULES.get(name, name))
+        library: Any = loaded(_MODULES.get(name, name))
         if name == "polars":
             return library.concat  # type: ignore[no-any-return]
         if name in ("pandas", "pyarrow"):
