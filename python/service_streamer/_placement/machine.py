@@ -125,7 +125,7 @@ def show_cpus(cpus: Iterable[int]) -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # as names of files
             return file.read()
     except OSError:  # such as that of a CPU that is off
         return ""

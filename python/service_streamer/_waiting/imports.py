@@ -1,4 +1,4 @@
-"""Imports that other threads have begun: of a model's module, and of this package before a fork.
+"""Imports that other threads have begun: of a model's module, and of any module before a fork.
 
 A module that sends a request while it is imported holds its import lock. A model that imports this
 module, in another thread, waits for that lock.
@@ -7,10 +7,13 @@ module, in another thread, waits for that lock.
 from __future__ import annotations
 
 import _frozen_importlib
+import _thread
 import contextlib
 import logging
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from .._base.messages import see
 from .threads import NativeThread
@@ -25,14 +28,17 @@ _told = False
 
 
 def forget_begun() -> None:
-    """Let a forked child import the modules of this package that its parent was importing.
+    """Let a forked child import the modules that other threads of its parent were importing.
 
-    In the child, the thread that imports them is gone. So without this, it would wait for their
-    locks for ever.
+    In the child these threads are gone. So without this, it would wait for their locks for ever.
+    Only modules of this package and of the standard library: others may not begin a second time.
     """
-    locks: dict[str, object] = _frozen_importlib._module_locks  # type: ignore[attr-defined]
-    for name in list(locks):
-        if name.startswith(f"{_PACKAGE}."):
+    locks: dict[str, Callable[[], Any]] = _frozen_importlib._module_locks  # type: ignore[attr-defined]
+    for name, reference in list(locks.items()):
+        lock, top = reference(), name.partition(".")[0]
+        if lock is None or lock.owner == _thread.get_ident():
+            continue
+        if top == _PACKAGE or top in sys.stdlib_module_names:
             locks.pop(name, None)
             if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
                 del sys.modules[name]

@@ -88,7 +88,7 @@ def trim() -> None:
 
 
 def _resident() -> int:
-    with open(own_proc("status")) as file:
+    with open(own_proc("status"), errors="replace") as file:  # it begins with a name
         return _kilobytes(file.read(), "VmRSS")
 
 

@@ -189,6 +189,21 @@ hub.close()
     assert done.stdout == "[['a'], ['b'], ['a'], ['b']] [1] [2]\n"
 
 
+def test_a_process_whose_name_is_cut_within_a_letter_loads_a_model(child):
+    done = child(
+        """
+from pathlib import Path
+from service_streamer import ThreadedStreamer
+from service_streamer.hub import ModelHub, ModelSpec
+
+Path("/proc/self/comm").write_bytes("modèle".encode()[:4])
+with ModelHub({"a": ModelSpec.factory(lambda: ThreadedStreamer(list, 8))}) as hub:
+    print(hub.predict("a", [1]))
+"""
+    )
+    assert done.stdout == "[1]\n"
+
+
 def test_an_error_of_an_observer_stops_no_load(hubs, caplog):
     def observe(version, streamer):
         raise OSError("the disk is full")

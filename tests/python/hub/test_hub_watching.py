@@ -283,12 +283,12 @@ def test_a_module_that_is_missing_is_looked_for_again(folder, watched, monkeypat
         ("1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / /srv rw - nfs4 host:/ rw", False),
         ("1 0 8:1 / / rw - nfs4 host:/ rw\n2 1 0:9 / /srv/my\\040models rw - xfs x rw", True),
         ("1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / /srv/my\\040models/a rw - fuse.s3fs x rw", False),
-        ("1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / /srv/other rw - nfs x rw", True),
+        ("1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / /srv/\udcff rw - nfs x rw", True),
     ],
 )
 def test_file_systems_of_other_machines_are_looked_at(tmp_path, monkeypatch, mounts, reports):
     file = tmp_path / "mountinfo"
-    file.write_text(mounts)
+    file.write_text(mounts, "utf-8", "surrogateescape")
     monkeypatch.setattr(watching, "MOUNTS", file)
     assert watching.reports_changes(watching.Path("/srv/my models")) is reports
 

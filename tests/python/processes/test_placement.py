@@ -88,6 +88,7 @@ def test_lists_of_cpus_are_read_and_written(text):
         ("0::/", {"cpu.max": "150000 100000"}, 1.5),
         ("0::/", {"cpu.max": "max 100000"}, None),
         ("0::/", {}, None),
+        ("0::/pod/\udcff é", {"pod/\udcff é/cpu.max": "200000 100000"}, 2),
         ("0::/pod/web", {"pod/cpu.max": "200000 100000", "pod/web/cpu.max": "max 100000"}, 2),
         ("0::/pod/web", {"pod/cpu.max": "2000 1000", "pod/web/cpu.max": "400000 100000"}, 2),
         (
@@ -105,7 +106,7 @@ def test_the_quota_of_a_cgroup_is_the_smallest_above_it(own, files, quota, tmp_p
     for name, text in {**files, "own": own}.items():
         file = tmp_path / "groups" / name if name != "own" else tmp_path / "own"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n")
+        file.write_text(f"{text}\n", "utf-8", "surrogateescape")
     assert cpu_quota(str(tmp_path / "groups"), str(tmp_path / "own")) == quota
 
 

@@ -286,6 +286,45 @@ def test_subprocesses_are_not_disturbed(script):
     )
 
 
+@pytest.mark.parametrize("module", ["wave", "service_streamer.build_torch"])
+def test_a_child_imports_what_another_thread_was_importing_at_the_fork(script, module):
+    script(
+        f"""
+        from importlib.machinery import PathFinder, SourceFileLoader
+
+        parent = os.getpid()
+        begun, go = Event(), Event()
+
+        class Slow(SourceFileLoader):
+            def exec_module(self, module):
+                if os.getpid() == parent:
+                    begun.set()
+                    go.wait()
+                super().exec_module(module)
+
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "{module}":
+                    spec = PathFinder.find_spec(name, path)
+                    spec.loader = Slow(name, spec.loader.path)
+                    return spec
+
+        def load():
+            import {module} as module
+            assert module.__doc__
+
+        streamer = make(double, 8)
+        sys.meta_path.insert(0, Finder())
+        thread = threading.Thread(target=load)
+        thread.start()
+        begun.wait()
+        wait(in_child(load))
+        go.set()
+        thread.join()
+        """
+    )
+
+
 def test_hooks_are_registered_with_the_first_streamer_only(child):
     done = child(
         """

@@ -264,7 +264,7 @@ def _mounts_of(root: Path) -> list[tuple[Path, str, str]]:
     found = []
     root = root.resolve()
     with contextlib.suppress(OSError):
-        for line in Path(MOUNTS).read_text().splitlines():
+        for line in Path(MOUNTS).read_text("utf-8", "surrogateescape").splitlines():
             place, _, kind = line.partition(" - ")
             number, *_, escaped = place.split()[:5]
             path = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), escaped))
