@@ -1,15 +1,16 @@
-"""Compares the installed package with another commit, measured alternately.
+"""Compares this working tree with another commit, measured alternately.
 
     python benchmarks/paired.py [COMMIT] CASE [CASE ...] [--pairs 6] [--below 0.95]
 
-COMMIT may also be the interpreter of another build, as build/venv-portable/bin/python. Without
+Both are built as wheels. COMMIT may also be the interpreter of another build, as
+build/venv-portable/bin/python, which is compared with the package that is installed here. Without
 COMMIT, each case is compared with the commit that did best in it: best.json has these, and their
 figures. So small losses of many changes cannot add up unseen. With --below, it ends with a
 list of the metrics that are worse than that share of the other commit.
 
 A pair is one measurement of each, directly after each other and in alternating order, so that a
 drift of the machine affects both. For each metric, it prints the medians of the commit and of this
-package, and the median (lowest … highest) of the ratios of the pairs, package / commit.
+tree, and the median (lowest … highest) of the ratios of the pairs, this tree / commit.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from run import Metrics, finish, start
 BEST = Path(__file__).resolve().parent / "best.json"
 
 
-def environment_of(commit: str) -> Path:
-    """Build the package of a commit in an environment. Return its interpreter."""
-    folder = venvs.ROOT / f"commit-{commit}"
-    made, wanted = folder / "made", hashlib.sha256(venvs.pins("ours")).hexdigest()
+def environment_of(tree: str, name: str) -> Path:
+    """Build the package of a commit or tree in an environment. Return its interpreter."""
+    folder = venvs.ROOT / name
+    made, wanted = folder / "made", f"{tree} {hashlib.sha256(venvs.pins('ours')).hexdigest()}"
     if not made.exists() or made.read_text() != wanted:
-        print(f"building {commit} ...", flush=True)
+        print(f"building {name} ...", flush=True)
         executable = venvs.make(folder, venvs.requirements("ours"))
-        archive = git("archive", commit)
+        archive = git("archive", tree)
         with tempfile.TemporaryDirectory() as source:
             with tarfile.open(fileobj=io.BytesIO(archive)) as files:
                 files.extractall(source)
@@ -51,6 +52,12 @@ def environment_of(commit: str) -> Path:
             venvs.run(str(executable), "-m", "pip", "install", "-q", "--no-deps", *wheels)
         made.write_text(wanted)
     return folder / "bin" / "python"
+
+
+def environment_of_this_tree() -> Path:
+    """Build the package as it is here. Files that git does not know are left out."""
+    changed = git("stash", "create").decode().strip() or "HEAD"
+    return environment_of(git("rev-parse", f"{changed}^{{tree}}").decode().strip(), "this-tree")
 
 
 def git(*arguments: str) -> bytes:
@@ -136,7 +143,7 @@ def main() -> None:
         if commit is None:
             print(f"{case.name}: not in {BEST.name}, so give a commit")
             continue
-        pythons = [environment_of(commit), venvs.python("ours")]
+        pythons = [environment_of(commit, f"commit-{commit}"), environment_of_this_tree()]
         worse += compare(case, measurement, pythons, options.pairs, options.below)
     if options.below:
         print(f"\nbelow {options.below} of the other commit:", *(worse or ["nothing"]), sep="\n  ")
