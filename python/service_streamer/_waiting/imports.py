@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from .._base.messages import see
-from .threads import NativeThread
+from .threads import NativeThread, is_patched
 
 _logger = logging.getLogger("service_streamer")
 _IMPORTLIB = ("_frozen_importlib", "importlib._bootstrap")
@@ -31,17 +31,18 @@ def forget_begun() -> None:
     """Let a forked child import the modules that other threads of its parent were importing.
 
     In the child these threads are gone. So without this, it would wait for their locks for ever.
-    Only modules of this package and of the standard library: others may not begin a second time.
+    The modules begin again, as they do when an import has failed.
     """
     locks: dict[str, Callable[[], Any]] = _frozen_importlib._module_locks  # type: ignore[attr-defined]
     for name, reference in list(locks.items()):
-        lock, top = reference(), name.partition(".")[0]
+        lock = reference()
         if lock is None or lock.owner == _thread.get_ident():
             continue
-        if top == _PACKAGE or top in sys.stdlib_module_names:
-            locks.pop(name, None)
-            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
-                del sys.modules[name]
+        if is_patched("threading") and name.partition(".")[0] != _PACKAGE:
+            continue  # a greenlet, which goes on in the child, may hold it
+        locks.pop(name, None)
+        if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+            del sys.modules[name]
 
 
 def obstacle() -> str:
