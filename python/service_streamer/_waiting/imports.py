@@ -1,4 +1,4 @@
-"""Imports that other threads have begun: of a model's module, and of any module before a fork.
+"""Imports that other threads have begun: of a model's module, and before a fork.
 
 A module that sends a request while it is imported holds its import lock. A model that imports this
 module, in another thread, waits for that lock.
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from .._base.messages import see
-from .threads import NativeThread, is_patched
+from .threads import NativeThread
 
 _logger = logging.getLogger("service_streamer")
 _IMPORTLIB = ("_frozen_importlib", "importlib._bootstrap")
@@ -31,18 +31,17 @@ def forget_begun() -> None:
     """Let a forked child import the modules that other threads of its parent were importing.
 
     In the child these threads are gone. So without this, it would wait for their locks for ever.
-    The modules begin again, as they do when an import has failed.
+    Only modules of this package and of the standard library, which may begin a second time.
     """
     locks: dict[str, Callable[[], Any]] = _frozen_importlib._module_locks  # type: ignore[attr-defined]
     for name, reference in list(locks.items()):
-        lock = reference()
+        lock, top = reference(), name.partition(".")[0]
         if lock is None or lock.owner == _thread.get_ident():
             continue
-        if is_patched("threading") and name.partition(".")[0] != _PACKAGE:
-            continue  # a greenlet, which goes on in the child, may hold it
-        locks.pop(name, None)
-        if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
-            del sys.modules[name]
+        if top == _PACKAGE or top in sys.stdlib_module_names:
+            locks.pop(name, None)
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                del sys.modules[name]
 
 
 def obstacle() -> str:

@@ -286,68 +286,6 @@ def test_subprocesses_are_not_disturbed(script):
     )
 
 
-@pytest.mark.parametrize("module", ["wave", "pytest", "service_streamer.build_torch"])
-def test_a_child_imports_what_another_thread_was_importing_at_the_fork(script, module):
-    script(
-        f"""
-        from importlib.machinery import PathFinder, SourceFileLoader
-
-        parent = os.getpid()
-        begun, go = Event(), Event()
-
-        class Slow(SourceFileLoader):
-            def exec_module(self, module):
-                if os.getpid() == parent:
-                    begun.set()
-                    go.wait()
-                super().exec_module(module)
-
-        class Finder:
-            def find_spec(self, name, path=None, target=None):
-                if name == "{module}":
-                    spec = PathFinder.find_spec(name, path)
-                    spec.loader = Slow(name, spec.loader.path)
-                    return spec
-
-        def load():
-            import {module} as module
-            assert module.__doc__
-
-        streamer = make(double, 8)
-        sys.meta_path.insert(0, Finder())
-        thread = threading.Thread(target=load)
-        thread.start()
-        begun.wait()
-        wait(in_child(load))
-        go.set()
-        thread.join()
-        """
-    )
-
-
-def test_a_greenlet_goes_on_with_its_import_in_the_child(child, tmp_path):
-    pytest.importorskip("gevent")
-    (tmp_path / "slow.py").write_text("import gevent\ngevent.sleep(0)\nready = True\n")
-    child(
-        f"""
-        from gevent import monkey; monkey.patch_all()
-        import gevent, os, sys
-        from service_streamer import ThreadedStreamer
-
-        streamer = ThreadedStreamer(sorted, 8)
-        sys.path.append({str(tmp_path)!r})
-        importing = gevent.spawn(__import__, "slow")
-        gevent.sleep(0)
-        assert not hasattr(sys.modules["slow"], "ready")
-        pid = os.fork()
-        assert importing.get().ready
-        if pid == 0:
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child failed"
-        """
-    )
-
-
 def test_hooks_are_registered_with_the_first_streamer_only(child):
     done = child(
         """

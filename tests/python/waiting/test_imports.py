@@ -57,24 +57,24 @@ def test_a_forked_worker_does_not_wait_for_an_import_of_its_parent(child, tmp_pa
 
 
 FORK = """
-import os, sys, threading, traceback
+import importlib, os, sys, threading, traceback
 from service_streamer import ThreadedStreamer
 
 reached, parent = threading.Event(), os.getpid()
 
 def stick(event, arguments):
-    if (event, arguments[:1], os.getpid()) == ("import", ("service_streamer.hub._hub",), parent):
+    if (event, arguments[:1], os.getpid()) == ("import", (AT,), parent):
         reached.set()
         threading.Event().wait()
 
 sys.addaudithook(stick)
 streamer = ThreadedStreamer(list, 8)
-threading.Thread(target=__import__, args=("service_streamer.hub",), daemon=True).start()
+threading.Thread(target=__import__, args=(MODULE,), daemon=True).start()
 reached.wait()
 pid = os.fork()
 if pid == 0:
     try:
-        from service_streamer.hub import ModelHub
+        importlib.import_module(MODULE)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -83,5 +83,12 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
-def test_a_forked_child_imports_what_another_thread_was_importing(child):
-    child(FORK)
+@pytest.mark.parametrize(
+    ("module", "at"),
+    [
+        ("service_streamer.hub", "service_streamer.hub._hub"),
+        ("xmlrpc.client", "http.client"),
+    ],
+)
+def test_a_forked_child_imports_what_another_thread_was_importing(child, module, at):
+    child(f"MODULE, AT = {module!r}, {at!r}\n" + FORK)
