@@ -4,7 +4,8 @@
 
 Makes that system once by `debootstrap`, and brings it the files of this checkout each time. Its
 mounts are in a namespace of their own, so they end with this program. Where it cannot run, it says
-so in one line and passes.
+so in one line and passes. BIND=opt shows the system the folder /opt, where pip may be set up to
+look for wheels.
 """
 
 import os
@@ -20,10 +21,9 @@ PYTHONS = ("3.14", "3.15")
 PACKAGES = ("ca-certificates", "ccache", "g++", "git", "make")
 CHOICE = "every_python and not endurance and not over_ray and not over_redis"
 
-# /opt may hold wheels that pip is set up to look for.
 ENTER = """
 set -e
-for folder in dev proc sys opt; do
+for folder in dev proc sys {bound}; do
   mkdir -p {system}/$folder
   mount --rbind /$folder {system}/$folder
 done
@@ -76,7 +76,11 @@ def test(python: str) -> int:
         f"HOME=/root make test-python VENV=build/venv-{python} PYTHON=python{python} LTO=OFF "
         f"STRESS_SECONDS=4 WORKERS=2 ARGS='-m \"{CHOICE}\"'"
     )
-    script = ENTER.format(system=shlex.quote(str(SYSTEM)), command=shlex.quote(command))
+    script = ENTER.format(
+        system=shlex.quote(str(SYSTEM)),
+        bound=os.environ.get("BIND", ""),
+        command=shlex.quote(command),
+    )
     return subprocess.run(["unshare", "--mount", "sh", "-c", script]).returncode
 
 
