@@ -215,7 +215,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
     return false;
   }
   if (future->request->size == 0) return answer_empty(future);
-  // The hooks come first: the GIL is held from here, where the workers exist, until the request is queued.
+  // The hooks come first. With a GIL, it is held from here, where the workers exist, until the request is queued.
   if (!call_hooks(self, *future->request)) return false;
   hold(future);
   Engine::Admission admission{};
@@ -232,7 +232,8 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
     case Engine::Admission::kWaiting:
       waiting = admission == Engine::Admission::kWaiting;
       self->backend->submitted(*future->request);
-      return true;
+      // Without a GIL the start of another caller may have failed after call_hooks(), and ended what was queued then.
+      return kHasGil || self->started || call_hooks(self, *future->request);
     case Engine::Admission::kClosed:
       self->backend->raise_closed();
       break;
@@ -441,7 +442,10 @@ PyObject* engine_predict_shared(PyObject* object, PyObject* const* args, Py_ssiz
                 .key = args[5],
                 .later = lone ? &worker : nullptr};
   FutureObject* future = share(self, shared);
-  if (future == nullptr) return nullptr;
+  if (future == nullptr) {
+    worker.run();  // the request may have been queued, and taken back because its key raised
+    return nullptr;
+  }
   if (!shared.sent) return with_sent(future, shared);
   const int done = wait_for_future(future, deadline, worker);
   PyObject* outputs = nullptr;

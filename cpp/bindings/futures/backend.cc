@@ -16,7 +16,8 @@ void Backend::raise_loss(const FutureObject* future) const {
                 items_text(future->request->size).text);
 }
 
-// enter() needs the GIL, so that no Python worker publishes before this thread is among those that wait.
+// enter() is called with the GIL held, so no Python worker that needs it publishes before this thread is among those
+// that wait.
 int Backend::wait(FutureObject* future, TimePoint deadline, const WorkerWake& worker) {
   Completion& completion = future->request->completion;
   WorkerWake once = worker;

@@ -538,18 +538,34 @@ bool settle(FutureObject* future) {
   return future->call == nullptr || !future->call->has_result() || future->engine->backend->settle(future);
 }
 
+namespace {
+
+// Takes the request from under the key. False with an exception set, which a method of the key raised.
+bool remove_live(FutureObject* future, PyObject* live, PyObject* key) {
+  PyObject* self = reinterpret_cast<PyObject*>(future);
+  PyObject* found = nullptr;
+  bool removed;
+  {
+    const Locked lock(future->engine);
+    removed = find_item(live, key, found) && (found != self || PyDict_DelItem(live, key) == 0);
+  }
+  Py_XDECREF(found);
+  return removed;
+}
+
+}  // namespace
+
 void leave(FutureObject* future, PyObject* live, PyObject* key) {
   if (future->callers.fetch_sub(1) != 1) return;
-  PyObject* self = reinterpret_cast<PyObject*>(future);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  PyObject* found = nullptr;
-  if (key != Py_None) {
-    const Locked lock(future->engine);
-    if (find_item(live, key, found) && found == self) PyDict_DelItem(live, key);
+  bool removed = key == Py_None || remove_live(future, live, key);
+  if (!removed && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+    PyErr_Clear();
+    removed = remove_live(future, live, key);
+    PyErr_SetInterrupt();  // the main thread gets it once this call is done
   }
-  if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(key);
-  Py_XDECREF(found);
+  if (!removed) PyErr_WriteUnraisable(key);
   PyErr_Restore(type, value, traceback);
   end_future(future, Outcome::kCancelled, true);
 }

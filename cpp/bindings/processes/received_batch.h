@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -34,7 +35,7 @@ class ReceivedBatch {
   // Instead of open(), if there was no memory for the message: answers it with that error. False with an exception set.
   bool answer_unread();
 
-  std::uint32_t references = 1;  // WorkerBatches
+  std::atomic<std::uint32_t> references = 1;  // WorkerBatches
   bool isolated = false;
   std::shared_ptr<const Isolation> isolation;  // of the whole batch
 

@@ -41,7 +41,10 @@ def forget_begun() -> None:
         if top == _PACKAGE or top in sys.stdlib_module_names:
             locks.pop(name, None)
             if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
-                del sys.modules[name]
+                # Its modules, too: the package has no names for them when it begins again.
+                for each in list(sys.modules):
+                    if each == name or each.startswith(f"{name}."):
+                        del sys.modules[each]
 
 
 def obstacle() -> str:

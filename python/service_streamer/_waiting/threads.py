@@ -136,7 +136,12 @@ def loaded(module: str) -> Any:
     Not by `get`: without a GIL, that of Python 3.13 takes the lock of the dict. If callers wait for
     it at a fork, or when the interpreter ends, the child or the main thread may wait for ever.
     """
-    return sys.modules[module] if module in sys.modules else None  # noqa: SIM401
+    if module not in sys.modules:
+        return None
+    try:
+        return sys.modules[module]
+    except KeyError:  # an import that ends takes the module out for a moment
+        return None
 
 
 def _gevent_monkey(name: str) -> Any:

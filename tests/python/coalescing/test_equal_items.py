@@ -250,6 +250,40 @@ def test_a_ctrl_c_in_submit_leaves_nothing_behind(held, monkeypatch):
     assert isinstance(too_late.exception(LONG), StreamerClosed)
 
 
+class Key:
+    """Its hash raises KeyboardInterrupt once, in some call."""
+
+    left = -1
+
+    def __init__(self, item):
+        self.item = item
+
+    def __eq__(self, other):
+        return self.item == other.item
+
+    def __hash__(self):
+        Key.left -= 1
+        if Key.left == 0:
+            raise KeyboardInterrupt
+        return hash(self.item)
+
+
+@pytest.mark.parametrize("calls", range(1, 8))
+def test_a_ctrl_c_in_the_hash_of_a_key_leaves_nothing_behind(streamers, calls):
+    streamer = streamers(list, coalesce=Key)
+    assert streamer.predict([0]) == [0]
+    Key.left = calls
+    try:
+        streamer.predict([1])
+        for _ in range(100):
+            pass  # here it comes at the latest
+    except KeyboardInterrupt:
+        pass
+    Key.left = -1
+    assert streamer.predict([2], timeout=LONG) == [2]
+    assert live(streamer) == 0
+
+
 def test_a_thread_that_runs_the_model_must_not_wait_for_itself():
     def wait(item):
         try:

@@ -88,6 +88,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     [
         ("service_streamer.hub", "service_streamer.hub._hub"),
         ("xmlrpc.client", "http.client"),
+        ("asyncio", "asyncio.subprocess"),
     ],
 )
 def test_a_forked_child_imports_what_another_thread_was_importing(child, module, at):
