@@ -222,7 +222,7 @@ build/venv-portable/.installed: $(VENV)/.installed $(package)
 	@touch $@
 
 in_threads = $(addprefix tests/python/,api coalescing metrics native otel package/test_other_systems.py pipeline steps streams threads timeline waiting web)
-of_processes = ray or gunicorn or metrics_faults or metrics_processes
+of_processes = test_ray or gunicorn or metrics_faults or metrics_processes
 
 test-portable: build/venv-portable/.installed  ## waiting without futexes, as on macOS: C++ under ThreadSanitizer, and Python in threads
 	$(call run_cpp_tests,build/portable-tsan,-DSERVICE_STREAMER_PORTABLE=ON -DSERVICE_STREAMER_SANITIZE=thread,-E 'RandomQueue|RandomTenants|Isolation')
