@@ -191,22 +191,22 @@ test-python-%:
 	  $(if $(filter %t,$*),INSTALLED='. cloudpickle hypothesis pytest pytest-timeout pytest-xdist') LTO=OFF STRESS_SECONDS=4 WORKERS=2 ARGS='-m "every_python and not endurance and not over_ray and not over_redis"'
 
 # Nothing is installed into that Python. With SANITIZE=thread it was built for ThreadSanitizer, too.
-without_gil = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("Py_GIL_DISABLED"))')
-test-free-threading:  ## Python in threads without a GIL, by PYTHON=/path/of/python3.13t; SANITIZE=thread: under ThreadSanitizer
-	@$(if $(filter 1,$(without_gil)),$(MAKE) free-threading,echo 'PYTHON=$(PYTHON) is no free-threaded Python: nothing is tested without a GIL')
+without_gil = $(shell $(FREE_PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("Py_GIL_DISABLED"))')
+test-free-threading:  ## Python in threads without a GIL, by FREE_PYTHON=/path/of/python3.13t; SANITIZE=thread: under ThreadSanitizer
+	@$(if $(filter 1,$(without_gil)),$(MAKE) free-threading,echo 'FREE_PYTHON=$(FREE_PYTHON) is no free-threaded Python: nothing is tested without a GIL'; false)
 
 free = build/free-threading$(addprefix -,$(SANITIZE))
 tsan = TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tools/tsan_python.txt history_size=4 die_after_fork=0 log_path=$(CURDIR)/$(free)/reports/of" setarch -R
-wheels_for_it = install -q --target $(free)/packages --only-binary=:all: $$($(PYTHON) -c 'import sys; print("--abi none --abi cp{0}{1}t --python-version {0}.{1}".format(*sys.version_info))')
+wheels_for_it = install -q --target $(free)/packages --only-binary=:all: $$($(FREE_PYTHON) -c 'import sys; print("--abi none --abi cp{0}{1}t --python-version {0}.{1}".format(*sys.version_info))')
 free-threading: $(VENV)/.tools
 	$(cmake) -S . -B $(free) -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=OFF -DSERVICE_STREAMER_SANITIZE=$(SANITIZE) \
-	  $(if $(SANITIZE),-DCMAKE_BUILD_TYPE=RelWithDebInfo) -DPython_EXECUTABLE=$(PYTHON) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
+	  $(if $(SANITIZE),-DCMAKE_BUILD_TYPE=RelWithDebInfo) -DPython_EXECUTABLE=$(FREE_PYTHON) -Dpybind11_DIR=$$($(bin)/python -m pybind11 --cmakedir) --log-level=WARNING
 	$(bin)/cmake --build $(free) --target _core
 	rm -rf $(free)/packages $(free)/reports; mkdir -p $(free)/packages/service_streamer $(free)/reports
 	ln -s $(wildcard $(CURDIR)/python/service_streamer/*) $(CURDIR)/$(free)/_core.*.so $(free)/packages/service_streamer
 	$(pip) $(wheels_for_it) cloudpickle numpy pytest pytest-timeout pytest-xdist
 	$(bin)/python -m pip $(wheels_for_it) 'hypothesis<6.140'  # later ones have a module with a GIL
-	PYTHON_GIL=0 PYTHONPATH=$(CURDIR)/$(free)/packages $(if $(SANITIZE),$(tsan)) $(PYTHON) -m pytest \
+	PYTHON_GIL=0 PYTHONPATH=$(CURDIR)/$(free)/packages $(if $(SANITIZE),$(tsan)) $(FREE_PYTHON) -m pytest \
 	  -m "not endurance and not over_ray and not over_redis" $(or $(ARGS),$(addprefix tests/python/,api steps streams threads waiting) \
 	  $(addprefix --ignore tests/python/,api/test_model_errors.py waiting/test_other_loops.py))  # they need what has a GIL
 
