@@ -141,7 +141,8 @@ def end_children() -> None:
             return
         for file in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                if file.read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+                rest = file.read_bytes().rpartition(b")")[2]  # its name may be any bytes
+                if int(rest.split()[1]) == os.getpid():
                     os.kill(int(file.parent.name), signal.SIGKILL)
         time.sleep(0.01)
 

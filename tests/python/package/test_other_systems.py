@@ -10,7 +10,7 @@ from service_streamer import _core
 # What macOS lacks, and the types that its core lacks. They are gone before the package is imported.
 AS_ON_MACOS = f"""
 import importlib.util, os, select, signal, sys
-del select.epoll
+vars(select).pop("epoll", None)
 import socket  # imports selectors
 gone = {{
     os: "eventfd eventfd_read eventfd_write memfd_create pidfd_open sched_getaffinity "
