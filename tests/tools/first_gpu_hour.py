@@ -27,20 +27,22 @@ LEFT_OUT = 77  # the status of a command that cannot run here
 TAIL = 12_000  # characters of its output that a step keeps
 PR_SET_CHILD_SUBREAPER = 36
 
-# The package for a Python without pip, in a folder of its own: links to its files, and its modules.
-# With bin/, the folder is also an environment for make.
-INSTALL = """set -e
-mkdir -p {folder}/bin
+# A folder with bin/, which is an environment for make. For a Python without the package, also that:
+# links to its files, and its modules. It needs no pip.
+INSTALL = """mkdir -p {folder}/bin
+touch {folder}/.tools
 for each in cmake ctest ninja; do ln -sf "$(command -v $each)" {folder}/bin/; done
-cmake -S . -B build/gpu-core -G Ninja -DPython_EXECUTABLE={python} -DCMAKE_INSTALL_PREFIX={folder} \
+{is_installed} && exit
+set -e
+cmake -S . -B build/gpu-core -G Ninja -DPython_EXECUTABLE={python} \\
+  -DCMAKE_INSTALL_PREFIX={folder} \\
   -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=ON \\
   -DSERVICE_STREAMER_VERSION="$(sed -n 's/^version = "\\(.*\\)"/\\1/p' pyproject.toml)" \\
   -Dpybind11_DIR="$({python} -m pybind11 --cmakedir)"
 cmake --build build/gpu-core
 cp -rsf "$PWD/python/service_streamer" {folder}
 ln -sfn "$PWD" {folder}/service_streamer/_src
-cmake --install build/gpu-core
-touch {folder}/.tools"""
+cmake --install build/gpu-core"""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,12 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         "exit $status"
     )
     is_installed = f"{python} -c 'from service_streamer import _core; print(_core.__file__)'"
-    install = INSTALL.format(folder=here, python=python)
+    install = INSTALL.format(folder=here, python=python, is_installed=is_installed)
     packages = f"{python} -c 'import torch; print(torch.__path__[0])'"
     return (
         Step("machine", "what is here, and what is missing",
              f"{python} tests/tools/gpu_machine.py", 120),
-        Step("install", "the package, where it is not installed", f"{is_installed} || ({install})"),
+        Step("install", "the package, where it is not installed", install),
         Step("build", "the module with kernels, for this torch", build),
         Step("tests", "the tests in Python that need a GPU: the second half of make test-cuda",
              f"{pytest} -m 'torch and needs_cuda' tests/python/native"),
