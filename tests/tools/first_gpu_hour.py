@@ -143,7 +143,8 @@ def end_children() -> None:
             return
         for file in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                if file.read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+                stat = file.read_text(errors="replace")  # a name may be any bytes
+                if stat.rpartition(")")[2].split()[1] == str(os.getpid()):
                     os.kill(int(file.parent.name), signal.SIGKILL)
         time.sleep(0.01)
 

@@ -23,7 +23,8 @@ steps = [tool["Step"](*step) for step in json.loads(sys.argv[3])]
 again, seconds = json.loads(sys.argv[4])
 sys.exit(tool["hour"](steps, pathlib.Path(sys.argv[2]), dict(os.environ), again, seconds))
 """
-HANGS = "echo so far; setsid sleep 1000 & echo $! >pid; wait"
+# Under a name that is not UTF-8.
+HANGS = r"echo so far; printf '\377' >/proc/self/comm; setsid sleep 1000 & echo $! >pid; wait"
 
 
 @pytest.fixture
