@@ -285,7 +285,8 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 all-torch:  # TORCH_ARGS may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
 	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
-	$(if $(and $(TORCH),$(ENDURANCE)),@! grep -q '^cuda.* = None' build/torch/torch/version.py || { rm -rf build/gpu-rehearsal; $(MAKE) first-gpu-hour ARGS=--rehearse; })
+	$(if $(and $(TORCH),$(ENDURANCE)),@if grep -q '^cuda.* = None' build/torch/torch/version.py; then rm -rf build/gpu-rehearsal; $(MAKE) first-gpu-hour ARGS=--rehearse; \
+	  else echo 'left out: the rehearsal of first-gpu-hour needs a torch without CUDA'; fi)
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import sysconfig
 import time
 from dataclasses import asdict, dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,6 +108,13 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         Step("symbols", "the functions of torch and CUDA, with their signatures",
              f'{python} tests/tools/torch_symbols.py "$({packages})/.."', 240),
     )  # fmt: skip
+
+
+def has_cuda() -> bool:
+    """True if the torch that the steps take was built with CUDA."""
+    found = PathFinder.find_spec("torch", [str(ROOT / "build/torch"), *sys.path])
+    version = Path(str(found.origin)).with_name("version.py").read_text() if found else ""
+    return re.search(r"^cuda\b.* = '", version, re.M) is not None
 
 
 def only_with(program: str, command: str) -> str:
@@ -207,8 +216,10 @@ def main() -> int:
     names = ["failed", *(step.name for step in steps(ROOT, False))]
     parser.add_argument("--again", action="append", default=[], choices=names)
     options = parser.parse_args()
+    if options.rehearse and has_cuda():
+        sys.exit("no rehearsal: this torch was built with CUDA, and only one without can play GPUs")
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
-    own = folder / "environment"  # not there if IN_VENV
+    own = folder / "environment"  # without the package where one is installed
     places = [own, ROOT / "build/torch", ROOT / "build/weights"]
     # Without what `make first-gpu-hour` passes on to a make within.
     environment = {name: value for name, value in os.environ.items() if name[:4] != "MAKE"}
