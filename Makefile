@@ -336,7 +336,7 @@ build/cuda-headers/.installed build/nvcc/.installed: $(VENV)/.tools constraints.
 	@mkdir -p $(@D)/nvidia/cu13/bin && touch $(@D)/nvidia/cu13/include/curand_mtgp32_kernel.h $@
 
 test-kernels: $(VENV)/.installed build/nvcc/.installed  ## the registers of the kernels, against the table of their page; no GPU is needed
-	CUDA_HOME=$(CURDIR)/build/nvcc/nvidia/cu13 $(bin)/python -m pytest tests/python/native/test_kernel_figures.py $(ARGS)
+	CUDA_HOME=$(CURDIR)/build/nvcc/nvidia/cu13 SERVICE_STREAMER_EXPECT_NVCC=1 $(bin)/python -m pytest tests/python/native/test_kernel_figures.py $(ARGS)
 
 # torch with CUDA, and of the packages that it needs CUDA's runtime only: 2 GB each instead of 7. The oldest and the newest.
 SYMBOLS ?= $(filter-out $(without_native),$(TORCHES))
