@@ -287,7 +287,8 @@ build/weights/.installed: $(VENV)/.tools constraints.txt
 all-torch:  # TORCH_ARGS may be a choice
 	@$(MAKE) test-torch ARGS='$(TORCH_ARGS)'
 	$(if $(TORCH),@$(MAKE) test-simulated-cuda ARGS=)
-	$(if $(and $(TORCH),$(ENDURANCE)),@! grep -q '^cuda.* = None' build/torch/torch/version.py || { rm -rf build/gpu-rehearsal; $(MAKE) first-gpu-hour ARGS=--rehearse; })
+	$(if $(and $(TORCH),$(ENDURANCE)),@if grep -q '^cuda.* = None' build/torch/torch/version.py; then rm -rf build/gpu-rehearsal; $(MAKE) first-gpu-hour ARGS=--rehearse; \
+	  else echo 'left out: the rehearsal of first-gpu-hour needs a torch without CUDA'; fi)
 
 test-torch: $(VENV)/.installed $(if $(TORCH),build/native/.built build/weights/.installed)  ## the Python tests that need torch
 	PYTHONPATH=$(CURDIR)/build/torch:$(CURDIR)/build/weights $(bin)/python -m pytest -m torch $(ARGS)
@@ -337,7 +338,7 @@ build/cuda-headers/.installed build/nvcc/.installed: $(VENV)/.tools constraints.
 	@mkdir -p $(@D)/nvidia/cu13/bin && touch $(@D)/nvidia/cu13/include/curand_mtgp32_kernel.h $@
 
 test-kernels: $(VENV)/.installed build/nvcc/.installed  ## the registers of the kernels, against the table of their page; no GPU is needed
-	CUDA_HOME=$(CURDIR)/build/nvcc/nvidia/cu13 $(bin)/python -m pytest tests/python/native/test_kernel_figures.py $(ARGS)
+	CUDA_HOME=$(CURDIR)/build/nvcc/nvidia/cu13 SERVICE_STREAMER_EXPECT_NVCC=1 $(bin)/python -m pytest tests/python/native/test_kernel_figures.py $(ARGS)
 
 # torch with CUDA, and of the packages that it needs CUDA's runtime only: 2 GB each instead of 7. The oldest and the newest.
 SYMBOLS ?= $(filter-out $(without_native),$(TORCHES))

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import sysconfig
 import time
 from dataclasses import asdict, dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,20 +29,22 @@ LEFT_OUT = 77  # the status of a command that cannot run here
 TAIL = 12_000  # characters of its output that a step keeps
 PR_SET_CHILD_SUBREAPER = 36
 
-# The package for a Python without pip, in a folder of its own: links to its files, and its modules.
-# With bin/, the folder is also an environment for make.
-INSTALL = """set -e
-mkdir -p {folder}/bin
+# A folder with bin/, which is an environment for make. For a Python without the package, also that:
+# links to its files, and its modules. It needs no pip.
+INSTALL = """mkdir -p {folder}/bin
+touch {folder}/.tools
 for each in cmake ctest ninja; do ln -sf "$(command -v $each)" {folder}/bin/; done
-cmake -S . -B build/gpu-core -G Ninja -DPython_EXECUTABLE={python} -DCMAKE_INSTALL_PREFIX={folder} \
+{is_installed} && exit
+set -e
+cmake -S . -B build/gpu-core -G Ninja -DPython_EXECUTABLE={python} \\
+  -DCMAKE_INSTALL_PREFIX={folder} \\
   -DSERVICE_STREAMER_PYTHON=ON -DSERVICE_STREAMER_TESTS=OFF -DSERVICE_STREAMER_LTO=ON \\
   -DSERVICE_STREAMER_VERSION="$(sed -n 's/^version = "\\(.*\\)"/\\1/p' pyproject.toml)" \\
   -Dpybind11_DIR="$({python} -m pybind11 --cmakedir)"
 cmake --build build/gpu-core
 cp -rsf "$PWD/python/service_streamer" {folder}
 ln -sfn "$PWD" {folder}/service_streamer/_src
-cmake --install build/gpu-core
-touch {folder}/.tools"""
+cmake --install build/gpu-core"""
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,12 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         "exit $status"
     )
     is_installed = f"{python} -c 'from service_streamer import _core; print(_core.__file__)'"
-    install = INSTALL.format(folder=here, python=python)
+    install = INSTALL.format(folder=here, python=python, is_installed=is_installed)
     packages = f"{python} -c 'import torch; print(torch.__path__[0])'"
     return (
         Step("machine", "what is here, and what is missing",
              f"{python} tests/tools/gpu_machine.py", 120),
-        Step("install", "the package, where it is not installed", f"{is_installed} || ({install})"),
+        Step("install", "the package, where it is not installed", install),
         Step("build", "the module with kernels, for this torch", build),
         Step("tests", "the tests in Python that need a GPU: the second half of make test-cuda",
              f"{pytest} -m 'torch and needs_cuda' tests/python/native"),
@@ -104,6 +108,13 @@ def steps(folder: Path, rehearse: bool) -> tuple[Step, ...]:
         Step("symbols", "the functions of torch and CUDA, with their signatures",
              f'{python} tests/tools/torch_symbols.py "$({packages})/.."', 240),
     )  # fmt: skip
+
+
+def has_cuda() -> bool:
+    """True if the torch that the steps take was built with CUDA."""
+    found = PathFinder.find_spec("torch", [str(ROOT / "build/torch"), *sys.path])
+    version = Path(str(found.origin)).with_name("version.py").read_text() if found else ""
+    return re.search(r"^cuda\b.* = '", version, re.M) is not None
 
 
 def only_with(program: str, command: str) -> str:
@@ -205,8 +216,10 @@ def main() -> int:
     names = ["failed", *(step.name for step in steps(ROOT, False))]
     parser.add_argument("--again", action="append", default=[], choices=names)
     options = parser.parse_args()
+    if options.rehearse and has_cuda():
+        sys.exit("no rehearsal: this torch was built with CUDA, and only one without can play GPUs")
     folder = ROOT / "build" / ("gpu-rehearsal" if options.rehearse else "first-gpu-hour")
-    own = folder / "environment"  # not there if IN_VENV
+    own = folder / "environment"  # without the package where one is installed
     places = [own, ROOT / "build/torch", ROOT / "build/weights"]
     # Without what `make first-gpu-hour` passes on to a make within.
     environment = {name: value for name, value in os.environ.items() if name[:4] != "MAKE"}

@@ -1,10 +1,10 @@
 """Writes how many registers each CUDA kernel needs into the page of the kernels.
 
-    python tests/tools/kernel_figures.py
+    CUDA_HOME=build/nvcc/nvidia/cu13 .venv/bin/python tests/tools/kernel_figures.py
 
 Compiles the kernels for each GPU that the build compiles for, and reads what ptxas reports. Fails
 if a kernel needs a stack, which would be in the memory of the GPU. The compiler is found where
-CMake looks for it; no GPU is needed.
+CMake looks for it; `make test-kernels` installs the one above. No GPU is needed.
 """
 
 import os
@@ -106,7 +106,9 @@ def table(found: dict[str, dict[int, Figures]], of_version: str) -> str:
 
 def main() -> None:
     """Writes the table."""
-    compiler = nvcc() or sys.exit("there is no nvcc: set CUDA_HOME, or use `make test-kernels`")
+    compiler = nvcc() or sys.exit(
+        "there is no nvcc: set CUDA_HOME, to build/nvcc/nvidia/cu13 after `make test-kernels`"
+    )
     found = figures(compiler)
     if problems := in_memory(found):
         sys.exit("\n".join(problems))

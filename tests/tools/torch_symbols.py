@@ -5,9 +5,11 @@
 The folder is one that `pip install --target` has filled: torch, and beside it CUDA's runtime with
 its headers; --runtime prints which packages those are for this torch. The tables of the libraries
 are read, and one file is compiled against the headers. Nothing is loaded, so neither a GPU nor a
-driver is needed. Without CUDA in that torch, CUDA's functions are left out.
+driver is needed. Without CUDA in that torch, CUDA's functions are left out. What of CUDA is not
+beside torch is taken from the CUDA of this machine.
 """
 
+import os
 import re
 import shlex
 import shutil
@@ -20,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = tuple(ROOT / "cpp/service_streamer/torch" / name for name in ("shims.cc", "package.cc"))
+LEFT_OUT = 77  # the status where headers are missing
 PACKAGE = "package"  # the table of those that a package of AOTInductor has, not torch
 MANGLED = {
     "_ZN2at15get_num_threadsEv": "at::get_num_threads",
@@ -109,9 +112,18 @@ def exported(library: Path) -> set[str]:
     return {line.split()[-1].partition("@")[0] for line in lines if line}
 
 
+def homes() -> list[Path]:
+    """Where this machine may have CUDA."""
+    found = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    if nvcc := shutil.which("nvcc"):
+        found.insert(2, str(Path(nvcc).resolve().parents[1]))
+    return [Path(home) for home in found if home]
+
+
 def with_needed(library: Path, folder: Path) -> list[Path]:
-    """The library, and those it needs as far as they are in the folder: where dlsym() looks."""
-    there = {path.name: path for path in folder.rglob("*.so*")}
+    """The library, and those it needs as far as they are there: where dlsym() looks."""
+    ours = [path for home in reversed(homes()) for path in home.glob("lib*/libcudart.so*")]
+    there = {path.name: path for path in (*ours, *folder.rglob("*.so*"))}
     found = [library]
     for each in found:
         for name in re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "--dynamic", each)):
@@ -142,12 +154,17 @@ def left_out(functions: Iterable[Function], folder: Path) -> list[str]:
     return [name for name in unneeded if not re.search(rf"\b{name}\b", declared)]
 
 
+def of_cuda(folder: Path) -> list[Path]:
+    """The folders with CUDA's headers."""
+    return [*sorted(folder.glob("nvidia/*/include")), *(home / "include" for home in homes())]
+
+
 def different(functions: Iterable[Function], folder: Path) -> list[str]:
     """What a compiler says against our signatures, with torch's headers and those of CUDA."""
     folders = [ROOT / "cpp", folder / "torch/include"]
     includes = [*HEADERS, "ATen/Parallel.h"]
     if any(each.table == "CudaShims" for each in functions):
-        folders += sorted(folder.glob("nvidia/*/include"))
+        folders += of_cuda(folder)
         includes.append("cuda_runtime_api.h")
     assertions = ["struct Weight;"]  # of the types of a package
     older = left_out(functions, folder)
@@ -191,6 +208,10 @@ def main() -> None:
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is not installed: {shlex.join(sys.argv)} needs it")
     with_cuda = (folder / "torch/lib/libtorch_cuda.so").exists()
+    for name in ("cuda_runtime_api.h", "crt/host_defines.h") if with_cuda else ():
+        if not any((each / name).exists() for each in of_cuda(folder)):
+            print(f"left out: there is no {name} of CUDA; CUDA_HOME may say where it is")
+            sys.exit(LEFT_OUT)
     functions = [each for each in looked_up() if with_cuda or each.table != "CudaShims"]
     problems = missing(functions, folder) + different(functions, folder)
     version = re.search(r"__version__ = '(.*)'", (folder / "torch/version.py").read_text())

@@ -114,6 +114,24 @@ def test_another_signature_is_reported(functions, torch, name, ours):
     assert f"{name} has another signature" in problem
 
 
+def test_what_is_not_beside_torch_is_taken_from_the_cuda_of_the_machine(
+    functions, torch, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(torch, tmp_path / "packages")
+    monkeypatch.setenv("CUDA_HOME", str(shutil.move(folder / "nvidia/cu", tmp_path / "cuda")))
+    ours = [each for each in functions if each.name in NAMES]
+    assert TOOL["missing"](ours, folder) == []
+    assert TOOL["different"](ours, folder) == []
+
+
+def test_a_torch_is_left_out_where_a_header_of_cuda_is_missing(torch, monkeypatch, capsys):
+    monkeypatch.setitem(TOOL["main"].__globals__, "homes", list)
+    monkeypatch.setattr("sys.argv", ["torch_symbols.py", str(torch)])
+    with pytest.raises(SystemExit, match="77"):
+        TOOL["main"]()
+    assert "there is no crt/host_defines.h" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("metadata", "packages"),
     [

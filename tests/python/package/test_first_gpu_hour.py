@@ -1,10 +1,12 @@
 """The steps of `make first-gpu-hour`, with commands that need no GPU."""
 
 import json
+import os
 import runpy
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,8 @@ steps = [tool["Step"](*step) for step in json.loads(sys.argv[3])]
 again, seconds = json.loads(sys.argv[4])
 sys.exit(tool["hour"](steps, pathlib.Path(sys.argv[2]), dict(os.environ), again, seconds))
 """
-HANGS = "echo so far; setsid sleep 1000 & echo $! >pid; wait"
+# Under a name that is not UTF-8.
+HANGS = r"echo so far; printf '\377' >/proc/self/comm; setsid sleep 1000 & echo $! >pid; wait"
 
 
 @pytest.fixture
@@ -125,3 +128,21 @@ def test_each_step_ends_within_eight_minutes_and_the_shell_can_read_it(rehearse,
     for step in TOOL["steps"](tmp_path / "a folder", rehearse):
         assert 0 < step.limit <= 480
         subprocess.run(["sh", "-n", "-c", step.command], check=True)
+
+
+def test_an_environment_for_make_is_there_where_the_package_is_installed(tmp_path, monkeypatch):
+    folder = tmp_path / "a folder"
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)
+    (install,) = (step for step in TOOL["steps"](folder, False) if step.name == "install")
+    subprocess.run(install.command, shell=True, check=True)
+    assert {path.name for path in folder.glob("bin/*")} == {"cmake", "ctest", "ninja"}
+
+
+@pytest.mark.parametrize(("cuda", "has_cuda"), [("'13.0'", True), ("None", False)])
+def test_a_rehearsal_knows_a_torch_with_cuda(cuda, has_cuda, tmp_path, monkeypatch):
+    monkeypatch.setitem(TOOL["has_cuda"].__globals__, "ROOT", tmp_path)
+    folder = tmp_path / "build/torch/torch"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "version.py").write_text(f"cuda: Optional[str] = {cuda}\n")
+    assert TOOL["has_cuda"]() is has_cuda
