@@ -180,7 +180,7 @@ STRESS_SECONDS ?= $(if $(CI),15,4)
 test-python: $(VENV)/.installed  ## the Python tests; ARGS='-k name' for a choice
 	SERVICE_STREAMER_STRESS_SECONDS=$(STRESS_SECONDS) $(pytest) $(ARGS)
 
-# PYTHONS="3.10 3.13" are fewer; 3.14t is a free-threaded one, without what has no wheel for it.
+# PYTHONS="3.10 3.13" are fewer. With 3.14t, a free-threaded one, packages that have no wheel for it are not installed.
 test-pythons: $(VENV)/.tools  ## the Python tests on the other Python versions that are there
 	@found=$$($(bin)/python tests/other_pythons.py $(PYTHONS)) || exit 1; \
 	test -z "$$found" || $(side_by_side) $$(for python in $$found; do echo test-python-$${python%%=*}; done)
@@ -206,7 +206,7 @@ free-threading: $(VENV)/.tools
 	rm -rf $(free)/packages $(free)/reports; mkdir -p $(free)/packages/service_streamer $(free)/reports
 	ln -s $(wildcard $(CURDIR)/python/service_streamer/*) $(CURDIR)/$(free)/_core.*.so $(free)/packages/service_streamer
 	$(pip) $(wheels_for_it) cloudpickle numpy pytest pytest-timeout pytest-xdist
-	$(bin)/python -m pip $(wheels_for_it) 'hypothesis<6.140'  # later ones have a module with a GIL
+	$(bin)/python -m pip $(wheels_for_it) 'hypothesis<6.140'  # later ones have a module that switches the GIL of 3.13 on
 	PYTHON_GIL=0 PYTHONPATH=$(CURDIR)/$(free)/packages $(if $(SANITIZE),$(tsan)) $(FREE_PYTHON) -m pytest \
 	  -m "not endurance and not over_ray and not over_redis" $(or $(ARGS),$(addprefix tests/python/,api steps streams threads waiting) \
 	  $(addprefix --ignore tests/python/,api/test_model_errors.py waiting/test_other_loops.py)); \
