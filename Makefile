@@ -114,11 +114,14 @@ test: $(VENV)/.tools  ## the tests that a change breaks most often: C++, Python,
 ENDURANCE ?= 1
 enduring := $(if $(ENDURANCE),, and not endurance)
 
+# What failed in a part stands once more before the closing line of the tests of main-python.
+failures = grep -hE '^(FAILED|ERROR|E  ) |\(Failed\)|\(Timeout\)|SUMMARY: [A-Z]|\*\*\* ' build/test-all.log | cut -c1-300 | tail -60
+
 test-all: $(VENV)/.installed  ## all tests: also sanitizers, every Python, torch, all over Redis, the wheel; all endurance but that over Ray
-	@mkdir -p build; rm -f build/main-python.log; failed=; \
-	$(MAKE) -k all-cpp test-ray || failed=1; \
-	$(side_by_side) main-python test-redis test-pythons all-torch || failed=1; \
-	cat build/main-python.log && test -z "$$failed"
+	@mkdir -p build; rm -f build/main-python.log build/failed; \
+	{ $(MAKE) -k all-cpp test-ray || touch build/failed; \
+	  $(side_by_side) main-python test-redis test-pythons all-torch || touch build/failed; } 2>&1 | tee build/test-all.log; \
+	sed '$$d' build/main-python.log; test ! -e build/failed || $(failures); tail -1 build/main-python.log; test ! -e build/failed
 
 # The sanitizers run all that test-cpp runs, but of the simulation only a part. Of test-portable the rest is for the night.
 all-cpp: test-tsan test-asan test-wheel
