@@ -142,13 +142,8 @@ bool call_waiting_functions(EngineObject* self) {
   return !interrupted;
 }
 
-// Calls the hooks that a request needs. They may release the GIL. False with an exception set.
-bool call_hooks(EngineObject* self, const Request& request) {
-  if (self->next_request != nullptr && !call_waiting_functions(self)) return false;
-  const bool has_deadline = !request.watched && request.deadline != TimePoint::max();
-  if ((has_deadline || self->engine->deadline_timer().has_target()) &&
-      !call_once(self->timer_started, self->start_timer))
-    return false;
+// Starts the workers, unless they have been started. False with an exception set.
+bool start_workers(EngineObject* self) {
   if (call_once(self->started, self->start)) return true;
   // Other threads may have queued requests meanwhile, which no worker will take now.
   PyObject *type, *value, *traceback;
@@ -158,6 +153,16 @@ bool call_hooks(EngineObject* self, const Request& request) {
   self->backend->publish(lost);
   PyErr_Restore(type, value, traceback);
   return false;
+}
+
+// Calls the hooks that a request needs. They may release the GIL. False with an exception set.
+bool call_hooks(EngineObject* self, const Request& request) {
+  if (self->next_request != nullptr && !call_waiting_functions(self)) return false;
+  const bool has_deadline = !request.watched && request.deadline != TimePoint::max();
+  if ((has_deadline || self->engine->deadline_timer().has_target()) &&
+      !call_once(self->timer_started, self->start_timer))
+    return false;
+  return start_workers(self);
 }
 
 // Answers a request that has no items.
@@ -205,6 +210,19 @@ void raise_full(EngineObject* self, const Request& request, Engine::Admission ad
   raise_error(python::queue_full, message != nullptr ? Py_BuildValue("(Nd)", message, seconds) : nullptr);
 }
 
+// A wake-up of a worker that is put off until the caller waits. If the caller does not wait, it comes at the end.
+class PutOffWake {
+ public:
+  PutOffWake() = default;
+  PutOffWake(const PutOffWake&) = delete;
+  PutOffWake& operator=(const PutOffWake&) = delete;
+  ~PutOffWake() { worker.run(); }
+
+  WorkerWake take() { return std::exchange(worker, {}); }
+
+  WorkerWake worker;
+};
+
 // Submits the request to the engine; false with an exception set. `waiting` tells whether it waits for room in the
 // queue, as one does that is `admitted` already.
 bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake* later = nullptr,
@@ -233,7 +251,7 @@ bool enqueue(EngineObject* self, FutureObject* future, bool& waiting, WorkerWake
       waiting = admission == Engine::Admission::kWaiting;
       self->backend->submitted(*future->request);
       // Without a GIL the start of another caller may have failed after call_hooks(), and ended what was queued then.
-      return kHasGil || self->started || call_hooks(self, *future->request);
+      return kHasGil || start_workers(self);
     case Engine::Admission::kClosed:
       self->backend->raise_closed();
       break;
@@ -390,10 +408,10 @@ PyObject* engine_predict(PyObject* object, PyObject* const* args, Py_ssize_t nar
   if (future == nullptr) return nullptr;
   bool waiting;
   PyObject* result = nullptr;
-  WorkerWake worker;
+  PutOffWake wake;
   const bool lone = self->engine->requests() == 0 && self->backend->wakes_worker_late();
-  if (enqueue(self, future, waiting, lone ? &worker : nullptr)) {
-    const int done = wait_for_future(future, future->request->deadline, worker);
+  if (enqueue(self, future, waiting, lone ? &wake.worker : nullptr)) {
+    const int done = wait_for_future(future, future->request->deadline, wake.take());
     if (done < 0) {
       end_future(future, Outcome::kCancelled, true);
     } else {
@@ -435,19 +453,16 @@ PyObject* engine_predict_shared(PyObject* object, PyObject* const* args, Py_ssiz
   }
   TimePoint deadline;
   if (!deadline_from(args[1], deadline)) return nullptr;
-  WorkerWake worker;
+  PutOffWake wake;  // also for a request that is queued, and taken back because its key raised
   const bool lone = self->engine->requests() == 0 && self->backend->wakes_worker_late();
   Shared shared{.request = {args[0], Py_None, args[2], args[3], Py_None},
                 .live = args[4],
                 .key = args[5],
-                .later = lone ? &worker : nullptr};
+                .later = lone ? &wake.worker : nullptr};
   FutureObject* future = share(self, shared);
-  if (future == nullptr) {
-    worker.run();  // the request may have been queued, and taken back because its key raised
-    return nullptr;
-  }
+  if (future == nullptr) return nullptr;
   if (!shared.sent) return with_sent(future, shared);
-  const int done = wait_for_future(future, deadline, worker);
+  const int done = wait_for_future(future, deadline, wake.take());
   PyObject* outputs = nullptr;
   if (done == 1 && future->request->outcome == Outcome::kAnswered) {
     outputs = take_result(future);

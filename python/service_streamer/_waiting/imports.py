@@ -41,10 +41,7 @@ def forget_begun() -> None:
         if top == _PACKAGE or top in sys.stdlib_module_names:
             locks.pop(name, None)
             if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
-                # Its modules, too: the package has no names for them when it begins again.
-                for each in list(sys.modules):
-                    if each == name or each.startswith(f"{name}."):
-                        del sys.modules[each]
+                _remove(name)
 
 
 def obstacle() -> str:
@@ -84,6 +81,13 @@ def warn() -> None:
         if not _told and (text := obstacle()):
             _told = True
             _logger.warning("a request waits%s", text, extra={"reason": text})
+
+
+def _remove(name: str) -> None:
+    """Take the module out, and its own: a package has no names for these when it begins again."""
+    for each in list(sys.modules):
+        if each == name or each.startswith(f"{name}."):
+            del sys.modules[each]
 
 
 def _awaited(frame: FrameType | None) -> str | None:
