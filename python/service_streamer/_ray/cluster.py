@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from .._base.errors import ClusterError, StreamerError
 from .._base.messages import describe, missing_package, see
 from .._core import __version__
 from .._waiting.threads import is_patched
+from .._waiting.timeouts import countdown
 
 try:
     import ray
@@ -26,6 +28,8 @@ NAMESPACE = PACKAGE + __version__  # of the actors that other processes find
 HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
 HTTP2_SETTINGS = b"\4"  # the type of the frame by which a server of gRPC, as a head is, answers
 PROBE_TIMEOUT = 3.0  # s for the cluster to accept a connection
+SHUTDOWN = 30.0  # s for ray.shutdown() of another thread
+SHUTDOWN_PAUSE = 0.005  # s between two looks whether it has ended
 
 
 def connect(address: str | None) -> None:
@@ -66,10 +70,18 @@ def connection() -> object:
     return context.get_node_id(), context.get_job_id()
 
 
+class Left(RayActorError):  # type: ignore[misc]  # Ray may lack types
+    """This process has left the cluster, by ``ray.shutdown()``."""
+
+    def __init__(self) -> None:
+        super().__init__(error_msg="this process has left the Ray cluster")
+        wait_for_shutdown()
+
+
 class Connected:
     """The methods of an actor, while this process is connected to a cluster.
 
-    A call after ``ray.shutdown()`` would start a cluster: it raises ``RayActorError`` here.
+    A call after ``ray.shutdown()`` would start a cluster: it raises `Left` here.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -77,8 +89,32 @@ class Connected:
 
     def __getattr__(self, name: str) -> Any:
         if not ray.is_initialized():
-            raise RayActorError(error_msg="this process has left the Ray cluster")
+            raise Left
         return getattr(self._actor, name)
+
+
+def get(refs: Any, timeout: float | None) -> Any:
+    """Do as ``ray.get()``, but raise `Left` if another thread calls ``ray.shutdown()``.
+
+    Then ``ray.get()`` raises ``SystemExit``.
+    """
+    try:
+        return ray.get(refs, timeout=timeout)
+    except SystemExit as error:
+        if ray.is_initialized():
+            raise
+        raise Left from error  # until it waited, the other error keeps the references
+
+
+def wait_for_shutdown() -> None:
+    """Wait for the end of a ``ray.shutdown()`` of another thread, if there is one.
+
+    Meanwhile no reference to an object may be dropped: Ray would end the process.
+    """
+    left = countdown(SHUTDOWN)
+    worker = ray._private.worker.global_worker
+    while not ray.is_initialized() and hasattr(worker, "core_worker") and left():
+        time.sleep(SHUTDOWN_PAUSE)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from ray import ObjectRef
 from ray.exceptions import GetTimeoutError, ObjectFetchTimedOutError, RayError
 
 from .._engine import pickling
+from . import cluster
 
 LARGE = 32 * 1024  # bytes of the buffers of a value, from which on it goes to the object store
 FETCH = 60.0  # s for an object of the store to arrive; it counts as lost then
@@ -118,7 +119,9 @@ def from_message(packed: Iterable[Packed], refs: Sequence[ObjectRef[Any]]) -> li
 def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
     """Return the objects, or a `RayError` in the place of one that cannot be fetched."""
     try:
-        return ray.get(refs, timeout=FETCH) if refs else []
+        return cluster.get(refs, FETCH) if refs else []
+    except cluster.Left as error:
+        return [error] * len(refs)
     except RayError:
         ray.wait(refs, num_returns=len(refs), timeout=FETCH)  # a lost one does not wait
         return [_fetch_now(ref) for ref in refs]
@@ -126,7 +129,7 @@ def _fetch(refs: list[ObjectRef[Any]]) -> list[Any]:
 
 def _fetch_now(ref: ObjectRef[Any]) -> Any:
     try:
-        return ray.get(ref, timeout=1)
+        return cluster.get(ref, 1)
     except GetTimeoutError:
         return ObjectFetchTimedOutError(ref.hex(), None, "")
     except RayError as error:

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import sys
 import threading
+import types
 
 import numpy
 import pytest
@@ -15,7 +16,7 @@ import ray
 from local_owner import Echo, LocalOwner, LocalRay
 from ray.exceptions import ObjectLostError, ObjectStoreFullError
 
-from service_streamer import SerializationError, WorkerLost
+from service_streamer import SerializationError, StreamerClosed, WorkerLost
 from service_streamer._base.options import Options
 from service_streamer._ray import cluster
 from service_streamer._ray.client import exchange
@@ -170,6 +171,27 @@ def test_lost_outputs_are_made_again_as_often_as_allowed_and_no_others(local_own
     assert (held.result(LONG), small.result(LONG)) == (["held"], ["small"])
     assert handle.puts == before + 2
     assert handle.echo.ran == ["held", "small"]
+
+
+def test_a_program_that_leaves_the_cluster_drops_nothing_before_ray_has_shut_down(
+    local_owners, local_ray, monkeypatch
+):
+    """Ray ends the process if a reference is dropped during ray.shutdown() of another thread."""
+    worker = types.SimpleNamespace(connected=False, core_worker="shuts down")
+
+    def leave():
+        monkeypatch.setattr(ray._private.worker, "global_worker", worker)
+        sys.exit(0)
+
+    def pause(_):
+        vars(worker).pop("core_worker", None)
+
+    monkeypatch.setattr(cluster, "time", types.SimpleNamespace(sleep=pause))
+    local_ray.fetching = leave
+    _, submit = local_owners()
+    with pytest.raises(StreamerClosed, match="this process has left the Ray cluster"):
+        submit(LARGE).result(LONG)
+    assert not hasattr(worker, "core_worker")
 
 
 def test_an_output_that_ends_the_thread_that_unpickles_it_fails_only_its_request(local_owners):

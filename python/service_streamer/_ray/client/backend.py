@@ -181,8 +181,8 @@ class RayClient(WaitingRoom):
         reach = CLOSE_PATIENCE if timeout is None else max(timeout, REACH)
         patience = None if timeout is None else timeout + CLOSE_PATIENCE
         with contextlib.suppress(RayError, ValueError):
-            ray.get(self.owner.leave.remote(self._exchange.client), timeout=reach)
-            ray.get(self.owner.close.remote(self._drains, timeout), timeout=patience)
+            cluster.get(self.owner.leave.remote(self._exchange.client), reach)
+            cluster.get(self.owner.close.remote(self._drains, timeout), patience)
         with contextlib.suppress(RayError, ValueError):
             ray.kill(self.owner)
 
@@ -205,7 +205,7 @@ class RayClient(WaitingRoom):
                 text = f"this process has left the Ray cluster that has {self._name}"
                 raise ClusterError(see(text, "clustererror"))
             try:
-                return ray.get(getattr(self.owner, method).remote(*args), timeout=left())
+                return cluster.get(getattr(self.owner, method).remote(*args), left())
             except GetTimeoutError:
                 break
             except ActorUnavailableError:

@@ -21,7 +21,6 @@ import os
 import pickle
 from typing import Any
 
-import ray
 from ray.exceptions import (
     ActorUnavailableError,
     GetTimeoutError,
@@ -36,6 +35,7 @@ from ..._base.messages import closed, describe
 from ..._engine.pickling import unpack_error
 from ..._waiting.backoff import Backoff
 from ..._waiting.threads import Condition, original
+from .. import cluster
 from ..owner.actor import PARK
 from ..payloads import PayloadReader
 from .outgoing import PACK, Outgoing
@@ -143,6 +143,7 @@ class Exchange:
         self._putting = True
         call.future().add_done_callback(functools.partial(self._acknowledge, token))
         self.changed.wait_for(lambda: not self._putting or self.ending, None)
+        cluster.wait_for_shutdown()  # before the reference `call` is dropped
 
     def _acknowledge(self, token: bytes | None, future: Any) -> None:
         """Called by a thread of Ray, which must not block."""
@@ -173,7 +174,7 @@ class Exchange:
                 token = self._token
                 try:
                     call = self._owner.take.remote(self.client, token, received)
-                    message = ray.get(call, timeout=PARK + ANSWER)
+                    message = cluster.get(call, PARK + ANSWER)
                 except RayError as error:
                     self.recover(token, error)
                     continue
@@ -202,6 +203,8 @@ class Exchange:
                     sent.complete([value if self._whole else [value] for value in values])
             except ObjectLostError as error:  # for example, the node with the outputs has died
                 self._renew(sent, error)
+            except cluster.Left as error:
+                sent.fail(self._closed_by(error))
             except BaseException as error:  # unpickling runs code of the user
                 text = f"an output cannot be unpickled here: {describe(error)}"
                 sent.fail(SerializationError(text))
@@ -237,9 +240,8 @@ class Exchange:
                 self.changed.wait_for(lambda: self.ending, SETTLE)
             while not recovered and not self.ending:
                 try:
-                    joined = ray.get(
-                        self._owner.join.remote(self.client, self.changes), timeout=ANSWER
-                    )
+                    call = self._owner.join.remote(self.client, self.changes)
+                    joined = cluster.get(call, ANSWER)
                     self._token, self._retries = joined
                     recovered = self._send_again(error)
                 except (ActorUnavailableError, GetTimeoutError):
@@ -258,7 +260,7 @@ class Exchange:
             some = numbers[begin : begin + PACK]
             call = self._call_put(self._token, some, [])
             try:
-                if call is not None and not ray.get(call, timeout=ANSWER):
+                if call is not None and not cluster.get(call, ANSWER):
                     return False
             except (RayActorError, GetTimeoutError):
                 raise
@@ -273,10 +275,12 @@ class Exchange:
         about = {"streamer": self._name, "error": str(error)}
         _logger.error("%s: the owner has ended: %s", self._name, error, extra=about)
         for number in self._open.numbers():
-            text = f"{closed(self._name)} (its owner has ended: {error})"
-            self._open.fail(number, StreamerClosed(text))
+            self._open.fail(number, self._closed_by(error))
         self._engine.abort()
         self.changed.notify()
+
+    def _closed_by(self, error: RayError) -> StreamerClosed:
+        return StreamerClosed(f"{closed(self._name)} (its owner has ended: {error})")
 
 
 def _drain(numbers: collections.deque[int]) -> list[int]:
