@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from .._base.errors import ClusterError, StreamerError
@@ -75,7 +75,7 @@ class Left(RayActorError):  # type: ignore[misc]  # Ray may lack types
 
     def __init__(self) -> None:
         super().__init__(error_msg="this process has left the Ray cluster")
-        wait_for_shutdown()
+        _wait_for_shutdown()
 
 
 class Connected:
@@ -94,27 +94,24 @@ class Connected:
 
 
 def get(refs: Any, timeout: float | None) -> Any:
-    """Do as ``ray.get()``, but raise `Left` if another thread calls ``ray.shutdown()``.
+    """Do as ``ray.get()``, but raise `Left` if this process leaves the cluster, or has left it."""
+    return _while_connected(ray.get, refs, timeout=timeout)
 
-    Then ``ray.get()`` raises ``SystemExit``.
-    """
+
+def put(value: Any) -> Any:
+    """Do as ``ray.put()``, but raise `Left` if this process leaves the cluster, or has left it."""
+    return _while_connected(ray.put, value)
+
+
+def _while_connected(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not ray.is_initialized():  # the function would start a cluster
+        raise Left
     try:
-        return ray.get(refs, timeout=timeout)
-    except SystemExit as error:
+        return function(*args, **kwargs)
+    except SystemExit as error:  # another thread called ray.shutdown()
         if ray.is_initialized():
             raise
         raise Left from error  # until it waited, the other error keeps the references
-
-
-def wait_for_shutdown() -> None:
-    """Wait for the end of a ``ray.shutdown()`` of another thread, if there is one.
-
-    Meanwhile no reference to an object may be dropped: Ray would end the process.
-    """
-    left = countdown(SHUTDOWN)
-    worker = ray._private.worker.global_worker
-    while not ray.is_initialized() and hasattr(worker, "core_worker") and left():
-        time.sleep(SHUTDOWN_PAUSE)
 
 
 @contextlib.contextmanager
@@ -133,6 +130,17 @@ def _handler_kept() -> Iterator[None]:
     finally:
         if is_chosen and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+def _wait_for_shutdown() -> None:
+    """Wait for the end of a ``ray.shutdown()`` of another thread, if there is one.
+
+    Meanwhile no reference to an object may be dropped: Ray would end the process.
+    """
+    left = countdown(SHUTDOWN)
+    worker = ray._private.worker.global_worker
+    while not ray.is_initialized() and hasattr(worker, "core_worker") and left():
+        time.sleep(SHUTDOWN_PAUSE)
 
 
 def lacking(demand: Mapping[str, float]) -> str | None:

@@ -70,8 +70,9 @@ class Store:
 
         Raises:
             ray.exceptions.ObjectStoreFullError: they do not fit.
+            cluster.Left: this process has left the cluster.
         """
-        return ray.put(self._values) if self._values else None
+        return cluster.put(self._values) if self._values else None
 
     def _add(self, data: bytes, buffers: list[pickle.PickleBuffer]) -> int:
         self._values.append((data, buffers))

@@ -66,7 +66,7 @@ def test_an_owner_that_is_out_of_reach_is_killed_in_time(monkeypatch, timeout, l
         waits.append((call, timeout))
         raise GetTimeoutError("there is no answer")
 
-    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(cluster, "get", get)
     monkeypatch.setattr(ray, "kill", killed.append)
     owner = Unreachable()
     client = RayClient(Options(batch_size=1), owner, "streamer", owns=True, window=9)
@@ -77,7 +77,7 @@ def test_an_owner_that_is_out_of_reach_is_killed_in_time(monkeypatch, timeout, l
 
 def test_closing_a_client_ends_although_the_owner_is_out_of_reach(monkeypatch):
     owner = Unreachable()
-    monkeypatch.setattr(ray, "get", owner.get)
+    monkeypatch.setattr(cluster, "get", owner.get)
     monkeypatch.setattr(cluster, "Connected", lambda actor: actor)
     monkeypatch.setattr(clients, "CLOSE_PATIENCE", 0.1)
     client = RayClient(Options(batch_size=1), owner, "streamer", owns=False, window=9)

@@ -44,6 +44,8 @@ def local_ray(monkeypatch):
     monkeypatch.setattr(ray, "get", local.get)
     monkeypatch.setattr(ray, "put", local.put)
     monkeypatch.setattr(ray, "wait", local.wait)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(cluster, "connection", lambda: "local")
     monkeypatch.setattr(owner, "Pool", Echo)
     monkeypatch.setattr(cluster, "Connected", lambda actor: actor)
     return local
@@ -177,10 +179,11 @@ def test_a_program_that_leaves_the_cluster_drops_nothing_before_ray_has_shut_dow
     local_owners, local_ray, monkeypatch
 ):
     """Ray ends the process if a reference is dropped during ray.shutdown() of another thread."""
-    worker = types.SimpleNamespace(connected=False, core_worker="shuts down")
+    worker = types.SimpleNamespace(core_worker="shuts down")
+    monkeypatch.setattr(ray._private.worker, "global_worker", worker)
 
     def leave():
-        monkeypatch.setattr(ray._private.worker, "global_worker", worker)
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
         sys.exit(0)
 
     def pause(_):
@@ -192,6 +195,8 @@ def test_a_program_that_leaves_the_cluster_drops_nothing_before_ray_has_shut_dow
     with pytest.raises(StreamerClosed, match="this process has left the Ray cluster"):
         submit(LARGE).result(LONG)
     assert not hasattr(worker, "core_worker")
+    with pytest.raises(StreamerClosed, match="this process has left the Ray cluster"):
+        submit(LARGE).result(LONG)  # ray.put() would start a cluster
 
 
 def test_an_output_that_ends_the_thread_that_unpickles_it_fails_only_its_request(local_owners):

@@ -270,7 +270,7 @@ def test_items_of_a_dead_client_fail_alone(monkeypatch):
             raise OwnerDiedError("00" * 28, None, "")
         return held[wanted]
 
-    monkeypatch.setattr(payloads.ray, "get", get)
+    monkeypatch.setattr(payloads.cluster, "get", get)
     monkeypatch.setattr(payloads.ray, "wait", lambda *_, **__: None)
     replica = Replica(output_batch=False)
     replica.load(pickle.dumps(Model(list)), 8)

@@ -36,7 +36,18 @@ assert os.waitpid(child, 0)[1] == 0
 print("forked", flush=True)
 """
 LEAVE = """
-import ray
+import ray, threading
+
+def receiver_waits():
+    (receiver,) = [each for each in threading.enumerate() if each.name.endswith("-receiver")]
+    frame, names = sys._current_frames()[receiver.ident], set()
+    while frame is not None:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return "get_objects" in names  # of ray.get()
+
+while not receiver_waits():
+    time.sleep(0.01)
 ray.shutdown()
 streamer.close()
 print(type(future.exception()).__name__, ray.is_initialized())

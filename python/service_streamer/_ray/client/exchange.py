@@ -79,6 +79,7 @@ class Exchange:
         self._open = OpenRequests()
         self._outgoing = Outgoing(engine)
         self._putting = False  # a call of put() has no answer
+        self._put_call: Any = None  # the last one
         self._recovering = original("_thread", "allocate_lock")()
         # What other threads leave for the sender: calls that failed, requests to be sent again, and
         # requests to be cancelled.
@@ -141,9 +142,9 @@ class Exchange:
         if call is None:
             return
         self._putting = True
+        self._put_call = call  # Ray's thread could drop the last reference during its shutdown
         call.future().add_done_callback(functools.partial(self._acknowledge, token))
         self.changed.wait_for(lambda: not self._putting or self.ending, None)
-        cluster.wait_for_shutdown()  # before the reference `call` is dropped
 
     def _acknowledge(self, token: bytes | None, future: Any) -> None:
         """Called by a thread of Ray, which must not block."""

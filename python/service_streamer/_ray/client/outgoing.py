@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ... import _core
-from ..._base.errors import SerializationError
+from ..._base.errors import SerializationError, StreamerClosed
 from ..._engine.pickling import refuse_item
+from .. import cluster
 from ..payloads import Store
 from .sent import SentRequest
 
@@ -74,6 +75,10 @@ def _stored(
 ) -> Iterator[list[SentRequest]]:
     try:
         ref = store.put()
+    except cluster.Left as error:
+        for sent in sents:
+            sent.fail(StreamerClosed(f"the streamer is closed ({error})"))
+        return
     except Exception as error:
         for sent in sents:
             text = f"an item does not fit into Ray's object store: {error}"
