@@ -11,6 +11,7 @@ import time
 import weakref
 
 import pytest
+from free_threading import freed_at_once
 from making import drop, made_by
 from starts import fails, start_by
 from told import told
@@ -190,6 +191,7 @@ def test_a_batch_that_ended_before_it_reached_the_loop_does_not_run(make, gate, 
     assert gate.batches == [[2]]
 
 
+@freed_at_once
 def test_a_cancelled_batch_leaves_no_cycle(make, gate):
     streamer = make(gate)
     item = Model()
